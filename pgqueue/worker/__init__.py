@@ -253,13 +253,14 @@ class Worker:
                     shift = self._present = self._reloaded(shift)
                 elif byte == RENEW:
                     shift = self._present = self._renewed(shift)
-            log.info("stopping: %s", telling.farewell(shift.under_way(), self._grace))
         finally:
             self._front.unfollow(self._renew)
             began = time.monotonic()
             until = began + (float("inf") if self._grace is None else self._grace)
             self.leave_by = None if self._grace is None else until + LEAVE
             self.stopping.set()
+            # Not before: a log may block, as a pipe that nobody reads, and the end is bounded all the same.
+            log.info("stopping: %s", telling.farewell(shift.under_way(), self._grace))
             if self._front.spread is not None:
                 self._front.spread.end()
             for registration in self._registrations.values():

@@ -42,7 +42,7 @@ pytestmark = [
     # psycopg's pipeline is a generator, and complains if an interrupt in the clean-up leaves it open; perhaps later.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-#: A segmentation fault in the collector, in another thread, once in some 10,000 interrupted calls.
+#: Met with 3.12.1, once in two passes of the slow ones: a segmentation fault of another thread's garbage collection.
 walks = pytest.mark.skipif(
     sys.version_info[:2] == (3, 12), reason="CPython 3.12 can crash when a thread is traced while others run"
 )

@@ -34,7 +34,7 @@ from pgqueue.worker import LEAVE, overdue
 pytestmark = pytest.mark.once
 
 APP = """
-    import asyncio, ctypes, os, pathlib, signal, sys, threading, time
+    import asyncio, ctypes, logging, os, pathlib, signal, sys, threading, time
     from concurrent.futures import ThreadPoolExecutor
     import pgqueue
 
@@ -74,6 +74,9 @@ APP = """
             executor.submit(time.sleep, 600).result()
         if data == "thread":
             threading.Thread(target=time.sleep, args=(600,)).start()
+        if data == "holds the log":
+            for handler in [*logging.getLogger().handlers, *logging.getLogger("pgqueue").handlers]:
+                handler.acquire()
         time.sleep(600)
 
     @client.handler("hang async")
@@ -576,6 +579,18 @@ def test_a_stop_is_bounded_whatever_threads_do(client, db, start, data):
 @pytest.mark.parametrize("data", ["sleeps", "swallows", "blocks the loop", "to_thread"])
 def test_a_stop_is_bounded_whatever_coroutines_do(client, db, start, data):
     bounded_stop(client, db, start, "hang async", data)
+
+
+@pytest.mark.slow
+def test_a_stop_is_bounded_when_the_log_blocks(client, start):
+    """As a pipe does that nobody reads. Nobody gives the tasks back: they come back as those of a killed process."""
+    queue = client.queue("hang")
+    queue.put_many(["holds the log", "sleeps"])
+    process = start("--grace", "1", "--concurrency", "2")
+    eventually(lambda: len(process.lines("begun")) == 2)
+    process.process.terminate()
+    assert process.process.wait(30) == 0
+    assert {queue.take(30).data, queue.take(30).data} == {"holds the log", "sleeps"}
 
 
 #: A process that ends so many seconds after its SIGTERM, with the modules of a worker and without its threads.
