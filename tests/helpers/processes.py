@@ -27,6 +27,8 @@ from typing import IO, Any
 
 from eventually import eventually
 
+from pgqueue._engine import core
+
 PROGRAMS = Path(__file__).parent / "programs"
 #: For -W: Python 3.12 and later warn on stderr of a fork while there are threads.
 FORKS_WITH_THREADS = "ignore:This process:DeprecationWarning"
@@ -142,6 +144,8 @@ def _run(command: list[str], folder: str, environment: dict[str, str], streams: 
     sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing has closed it
     sys.argv = command
     sys.path.insert(0, str(PROGRAMS))
+    atexit.unregister(core._at_exit)
+    atexit.register(core._at_exit)  # from Python 3.13 on multiprocessing drops what was registered before its fork
     try:
         runpy.run_path(command[0], run_name="__main__")
     finally:  # as at the end of an interpreter; from Python 3.13 on multiprocessing does it too
