@@ -259,8 +259,6 @@ class Worker:
             until = began + (float("inf") if self._grace is None else self._grace)
             self.leave_by = None if self._grace is None else until + LEAVE
             self.stopping.set()
-            # Not before: a log may block, as a pipe that nobody reads, and the end is bounded all the same.
-            log.info("stopping: %s", telling.farewell(shift.under_way(), self._grace))
             if self._front.spread is not None:
                 self._front.spread.end()
             for registration in self._registrations.values():
@@ -268,6 +266,8 @@ class Worker:
             for any_shift in [shift, *self._relieving]:
                 any_shift.hurry(until)
             shift.stop()
+            # A log may block, as a pipe does that no process reads. Above, it would hold up the stop and its bound.
+            log.info("stopping: %s", telling.farewell(shift.under_way(), self._grace))
             shift.end()
             for thread in self._relieving.values():
                 thread.join(None if self.leave_by is None else max(0.0, self.leave_by - time.monotonic()))

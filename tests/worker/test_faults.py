@@ -583,7 +583,7 @@ def test_a_stop_is_bounded_whatever_coroutines_do(client, db, start, data):
 
 @pytest.mark.slow
 def test_a_stop_is_bounded_when_the_log_blocks(client, start):
-    """As a pipe does that nobody reads. Nobody gives the tasks back: they come back as those of a killed process."""
+    """As a pipe does that no process reads. The worker releases nothing: its tasks return as those of a killed one."""
     queue = client.queue("hang")
     queue.put_many(["holds the log", "sleeps"])
     process = start("--grace", "1", "--concurrency", "2")
