@@ -16,9 +16,10 @@ from .._engine.cluster.servers import UNREACHABLE, Place, Server
 from .._records.task import DONE, TaskLike, TaskPage, bind, home_of
 from .._values import arguments
 from .._values.arguments import Seconds
+from .._values.logs import log
 from .client import AsyncClient
 from .families import at_each, by_task, over_all
-from .members import AsyncMembers, log
+from .members import AsyncMembers
 from .queue import AsyncQueue
 from .task import AsyncTask
 

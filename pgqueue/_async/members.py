@@ -6,7 +6,6 @@ A server that cannot be reached rests, and calls that may go elsewhere skip it; 
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -17,14 +16,13 @@ from .._engine.cluster.placing import choose
 from .._engine.cluster.servers import ABSENT, BITS, UNREACHABLE, Place, Server, Servers
 from .._engine.outages import connected, failing_soon, moving_on
 from .._records.task import TaskLike, named
+from .._values.logs import log
 from ..errors import Error, LimitElsewhere, TaskElsewhere
 from .client import AsyncClient
 from .cluster_take import take_from_all
 from .task import AsyncTask
 
 T = TypeVar("T")
-
-log = logging.getLogger("pgqueue")
 
 
 class AsyncMembers(Servers[AsyncClient]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import logging
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,10 +17,9 @@ from .._engine.awaiting import Conn, Signal
 from .._records.puts import Put
 from .._values import arguments
 from .._values.arguments import Seconds
+from .._values.logs import log
 from .._values.timetable import read_zone
 from .shell import AsyncShell
-
-log = logging.getLogger("pgqueue")
 
 
 class AsyncSchedules:

@@ -26,7 +26,6 @@ ear. While there is no holder there is no ear: each NOTIFY of the database costs
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
@@ -34,13 +33,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from .._calls import cancel as calls
+from .._values.logs import log
 from ..errors import ClosedError, ConnectionLost
 from .asked import Asked, Done
 from .owners import later
 from .steps import Signal
 from .switchboard import Ear, Gap, Switchboard
-
-log = logging.getLogger("pgqueue")
 
 Take = tuple[int, int]  # a task's id, and the token of its take
 Ask = Callable[[Any, Signal], Asked[Any]]

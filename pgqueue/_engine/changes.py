@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,7 @@ from uuid import UUID
 from .._calls import changes as calls
 from .._calls.changes import Change
 from .._calls.put import queue_ids
+from .._values.logs import log
 from .._values.printable import line
 from ..errors import ConnectionLost, NoQueue
 from . import waits
@@ -31,8 +31,6 @@ from .session import session
 from .steps import Flow, Run
 from .switchboard import Ear, Gap
 from .waits import MakeSignal
-
-log = logging.getLogger("pgqueue")
 
 OnChange = Callable[[Change], Any]
 

@@ -12,7 +12,6 @@ clock looks after its LISTEN is committed, and after each reconnect.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,6 +20,7 @@ from typing import Any
 import psycopg
 
 from .._calls.schedules import CHANNEL, Due, Fired, due_schedules, fire_schedule, refuse_schedule
+from .._values.logs import log
 from .._values.timetable import between, timetable
 from ..errors import ClosedError, Error, NotAllowed
 from .listener import Listener
@@ -28,8 +28,6 @@ from .outages import AWAY, Outage, Pauses
 from .steps import Flow, Run
 from .switchboard import Ear
 from .waits import MakeSignal, TimeLeft, enter, next_payload
-
-log = logging.getLogger("pgqueue")
 
 MOST = 100  # occurrences that are fired together, of a schedule that missed more
 LOOK = 10.0  # seconds between two looks while there are schedules

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
@@ -12,11 +11,10 @@ from psycopg.conninfo import conninfo_to_dict
 from .. import sql as schema
 from .._calls.sqlstates import translate
 from .._values.conninfo import plain as plain  # migrate, a layer below, needs it too
+from .._values.logs import log
 from ..errors import CallTimeout, SchemaError, ServerError, SetupError
 from .bounded import Late
 from .scarcity import with_remedy
-
-log = logging.getLogger("pgqueue")
 
 FIRST_USE = int.from_bytes(b"pgq 1use")  # the advisory lock of the process that migrates an embedded server
 

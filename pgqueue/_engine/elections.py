@@ -9,14 +9,12 @@ when a leader resigns, its lock is released after lost() has returned.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
+from .._values.logs import log
 from ..errors import ClosedError
 from .locks import Request
-
-log = logging.getLogger("pgqueue")
 
 Callback = Callable[[Any], Any]
 

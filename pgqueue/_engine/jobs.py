@@ -19,7 +19,6 @@ then, or its session is dead.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from functools import partial
@@ -27,10 +26,9 @@ from typing import Any
 
 from .._calls import session as calls
 from .._calls.call import Call
+from .._values.logs import log
 from ..errors import Error
 from .retries import Conn, Retry, do
-
-log = logging.getLogger("pgqueue")
 
 GIVE_UP = 600.0  # seconds for which a job fails on living connections
 LOOK_AGAIN = (0.01, 1.0)  # before an undo of a claim under way looks again: first and longest, seconds

@@ -41,7 +41,6 @@ would hold the connection's lock for as long as it waits, and wakes ten times a 
 from __future__ import annotations
 
 import contextlib
-import logging
 import selectors
 import socket
 import threading
@@ -54,6 +53,7 @@ import psycopg
 from .._calls import session as session_calls
 from .._calls import wake as wake_calls
 from .._calls.call import Call
+from .._values.logs import log
 from ..errors import ClosedError, ConnectionLost
 from . import direct
 from .asked import Asked, Asks
@@ -75,7 +75,6 @@ from .ticks import Tick, Ticks, Work, within
 from .uses import Uses
 
 T = TypeVar("T")
-log = logging.getLogger("pgqueue")
 
 TICK = 0.25  # seconds between sweeps, jittered
 CLEANING = 10.0  # seconds between removals of obsolete rows

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
+from .._values.logs import log
 from ..errors import LockTimeout
 from .locks import Request, callback
 from .steps import Flow
-
-log = logging.getLogger("pgqueue")
 
 OnLost = Callable[[Any], Any]
 

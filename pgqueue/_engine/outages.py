@@ -19,7 +19,6 @@ each refusal would be an outage of its own.
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -32,12 +31,12 @@ from typing import TypeVar
 
 import psycopg
 
+from .._values.logs import log
 from ..errors import ConnectionLost, Error, ServerError
 from .scarcity import limit_of
 
 T = TypeVar("T")
 
-log = logging.getLogger("pgqueue")
 
 FIRST, LONGEST = 0.02, 0.6  # seconds
 TELL = 30.0  # seconds between two warnings of one outage

@@ -15,16 +15,14 @@ went on. A loop has to cope with a turn that was left half done: it begins again
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from .._values.logs import log
 from .outages import TELL, Pauses
-
-log = logging.getLogger("pgqueue")
 
 STEADY = 5.0  # seconds after which a loop that ends again has a short pause again
 SHORTEST = 0.1  # seconds before a task is replaced: the end of its event loop takes less

@@ -8,7 +8,6 @@ one.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,11 +16,11 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from .._calls.call import Call
+from .._values.logs import log
 from .outages import Pauses
 
 T = TypeVar("T")
 Conn = psycopg.Connection[Any]
-log = logging.getLogger("pgqueue")
 
 LOCKED = ("55P03", "PQ007")  # lock_not_available, and pgqueue's own for advisory locks
 

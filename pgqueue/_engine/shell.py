@@ -6,7 +6,6 @@ The client owns its shell. Queues, tasks and families refer to the shell and not
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from .._calls.settle import bury, release_many
 from .._calls.take import AnyTaken
 from .._records.puts import Put, as_json
 from .._values import arguments, data
+from .._values.logs import log
 from .cancels import Watched
 from .core import Core, Settings
 from .duties import Duties
@@ -23,7 +23,6 @@ from .listener import Listener
 T = TypeVar("T")
 Row = TypeVar("Row", bound=AnyTaken)
 
-log = logging.getLogger("pgqueue")
 
 CHUNK = 1000  # tasks in a statement of put_many
 UNREADABLE = (ValueError, RecursionError)  # of json: for a number of 5,000 digits, for data nested too deep

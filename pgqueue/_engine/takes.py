@@ -19,7 +19,6 @@ timeout is over, and then raises LockBlocked. It names the holder; a take that r
 from __future__ import annotations
 
 import contextlib
-import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from .._calls import put as putting
 from .._calls import take as calls
 from .._calls.call import Call
 from .._calls.take import Taken
+from .._values.logs import log
 from ..errors import CallTimeout, ConnectionLost, DeadlineSoon, LockBlocked, ServerError, SessionDead
 from .core import Core
 from .cursor import ClaimCursor, Position
@@ -37,7 +37,6 @@ from .outages import Pauses
 from .steps import Flow, Run, Signal, Wait
 from .waiters import Waiter
 
-log = logging.getLogger("pgqueue")
 SOON = 1.0  # seconds, as in beanstalkd
 BY_QUEUE = 0.25  # seconds after which no further claim from one of several queues begins; each may wait as long
 LOCKED_PAUSE = (0.005, 0.25)  # before looking again at a task that an open transaction has locked, seconds

@@ -10,11 +10,11 @@ lives as long as the session of the client within which it was opened, and after
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
 from .._calls import session as calls
+from .._values.logs import log
 from ..errors import CONNECTION_ERRORS, ClosedError, SessionDead
 from .asked import Asked, Done
 from .hub import Hub
@@ -23,7 +23,6 @@ from .owners import later
 from .steps import Signal
 from .waiters import Waiter
 
-log = logging.getLogger("pgqueue")
 AGAIN = 0.1  # seconds after which a session is asked for again that the server has refused as its client's is gone
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -16,12 +15,11 @@ from .._engine.switchboard import Ear
 from .._engine.waits import TimeLeft
 from .._values import arguments
 from .._values.arguments import Seconds
+from .._values.logs import log
 from ..errors import ClosedError
 from .shell import Shell
 
 OnGap = Callable[[str], Any]
-
-log = logging.getLogger("pgqueue")
 
 
 class Subscription:

@@ -18,9 +18,10 @@ from .._engine.cluster.servers import UNREACHABLE, Place, Server
 from .._records.task import DONE, TaskLike, TaskPage, bind, home_of
 from .._values import arguments
 from .._values.arguments import Seconds
+from .._values.logs import log
 from .client import Client
 from .families import at_each, by_task, over_all
-from .members import Members, log
+from .members import Members
 from .queue import Queue
 from .task import Task
 

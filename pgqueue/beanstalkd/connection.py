@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
@@ -11,6 +10,7 @@ from time import monotonic
 import psycopg
 
 from .. import AsyncTask
+from .._values.logs import log
 from ..errors import (
     BadData,
     DataTooBig,
@@ -29,8 +29,6 @@ from .jobs import Jobs
 from .protocol import Command
 from .stats import Reports
 from .wire import Gone, Wire
-
-log = logging.getLogger("pgqueue")
 
 MARGIN = 1.0  # seconds before a deadline in which a reserve does not wait
 WATCHED = 1000  # tubes of a connection

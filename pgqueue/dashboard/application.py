@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -23,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from .. import AsyncClient, Client
+from .._values.logs import log
 from ..errors import (
     ConnectionLost,
     Error,
@@ -40,8 +40,6 @@ from .live import Pulse
 from .pages import task as task_page
 from .reading import Asked, Reader
 from .settings import Actor, MayAct, Settings, ShowData, checked
-
-log = logging.getLogger("pgqueue")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 

@@ -18,16 +18,14 @@ waits for its page, and an hour of that must not silence the pages for days.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from .._calls.stats import count_versions
+from .._values.logs import log
 from .._values.printable import server_sent_event
 from .reading import Reader
-
-log = logging.getLogger("pgqueue")
 
 LOOK = 0.25  # seconds between two looks
 WARMING = 5.0  # seconds after the server was away, in which looks and pages cost nothing: its caches are empty

@@ -27,6 +27,7 @@ import psycopg
 
 from .. import Client, Error, Queue
 from .._engine.dsn import describe, resolve
+from .._values.logs import log
 from . import failover
 from .crew import CONCURRENCY, Crew
 from .death import Death, holder
@@ -208,8 +209,7 @@ def _alone(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Without warnings in this block: a lost connection ends the demo with one line."""
-    log = logging.getLogger("pgqueue")
-    before = log.level
+    before = log.logger.level
     log.setLevel(logging.ERROR)
     try:
         yield

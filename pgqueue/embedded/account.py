@@ -15,7 +15,6 @@ The programs get a minimal environment. The caller's PG* variables would change 
 messages, and its secrets must not stay in a process that outlives the caller under another account.
 """
 
-import logging
 import os
 import pwd
 import subprocess
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from pgqueue.errors import ServerError
 
-logger = logging.getLogger("pgqueue")
+from .._values.logs import log
 
 NAMES = ("pgqueue", "postgres", "nobody")
 #: Where the packages of Debian, Red Hat, Arch and others keep the clusters of the account `postgres`.
@@ -106,7 +105,7 @@ def choose(data: Path) -> Account:
             continue
         if entry.pw_uid != 0 and not (names is NAMES and name == "postgres" and _has_cluster(entry)):
             if names is NAMES and name == "nobody":
-                logger.warning(
+                log.warning(
                     "the embedded server runs as the account nobody, which other services may use: make one for it"
                     " with `useradd --system pgqueue`, or name one in PGQUEUE_EMBEDDED_USER"
                 )

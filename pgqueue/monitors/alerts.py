@@ -12,6 +12,7 @@ from .._calls.health import Check, Conditions
 from .._calls.stats import Stats
 from .._sync.client import Client
 from .._values.arguments import Seconds
+from .._values.logs import Log
 from .alertmanager import Alertmanager, checked_labels
 from .mail import Mail
 from .reading import Reader, checked, chosen, positive, stats_of
@@ -23,7 +24,7 @@ from .webhook import Slack, Webhook
 
 __all__ = ["Alert", "Monitor"]
 
-log = logging.getLogger("pgqueue.alerts")
+log = Log(logging.getLogger("pgqueue.alerts"))
 
 
 class Monitor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import select
 import socket
 from abc import ABC, abstractmethod
@@ -12,9 +11,8 @@ from typing import Literal, get_args
 
 from .._engine import forks
 from .._values import arguments
+from .._values.logs import log
 from ..errors import ServerError
-
-log = logging.getLogger("pgqueue")
 
 Transport = Literal["tcp", "udp"]
 

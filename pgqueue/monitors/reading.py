@@ -7,7 +7,6 @@ asked for in the meantime waits for its answer.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -22,10 +21,10 @@ from .._engine.owners import errand
 from .._sync.client import Client
 from .._values import arguments
 from .._values.arguments import Seconds
+from .._values.logs import log
 from ..errors import ClosedError, Error
 
 T = TypeVar("T")
-log = logging.getLogger("pgqueue")
 
 TIMEOUT = 5.0  # seconds
 

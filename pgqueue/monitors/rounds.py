@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,9 +9,8 @@ from collections.abc import Callable
 from .._engine import forks
 from .._engine.owners import Owned
 from .._sync.elections import Election
+from .._values.logs import log
 from ..errors import ClosedError
-
-log = logging.getLogger("pgqueue")
 
 
 class Rounds:

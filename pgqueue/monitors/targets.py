@@ -6,7 +6,6 @@ up the looks and every other target.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -17,8 +16,6 @@ from .._engine import forks
 from .._engine.owners import Owned
 from .reading import Outage
 from .thresholds import Alert
-
-log = logging.getLogger("pgqueue")
 
 PAUSES = (1.0, 3.0)  # seconds, between the attempts
 PENDING = 1000  # alerts that wait for a target

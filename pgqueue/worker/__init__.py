@@ -17,7 +17,6 @@ way, in a thread of its own: a handler that takes an hour does not delay the new
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import signal
@@ -35,6 +34,7 @@ from .._engine.outages import COMING
 from .._engine.owners import errand
 from .._values import arguments
 from .._values.arguments import Seconds
+from .._values.logs import log
 from .._values.version import VERSION
 from ..errors import Error
 from ..jobs.clients import AnyClient
@@ -53,8 +53,6 @@ from .shift import Shift, Terms
 from .spread import Kind, Spread, clustered
 
 __all__ = ["Worker"]
-
-log = logging.getLogger("pgqueue")
 
 AGAIN = 2.0  # seconds before the new servers of a cluster are tried again
 SHORTEST = 0.05  # seconds between two attempts to reach a server at the start

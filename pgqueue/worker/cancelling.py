@@ -19,16 +19,14 @@ the ttr of the task and the worker's grace end it as any other (overdue.py).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable
 
 from .._calls.take import Taken
 from .._engine.cancels import Cancels
 from .._engine.owners import later
+from .._values.logs import log
 from .buffer import Buffer
 from .runs import Run, Runs
-
-log = logging.getLogger("pgqueue")
 
 LATER = 0.05  # seconds
 LOOKS = 5  # for a task between two places; after that it has been settled

@@ -34,6 +34,7 @@ from typing import Any
 
 from .._records.task import bind
 from .._values import data
+from .._values.logs import log
 from ..errors import SoftTimeLimit
 from ..jobs.middleware import Running, around_arun, around_run
 from ..jobs.signature import is_async
@@ -43,8 +44,6 @@ from .describing import unkept
 from .frames import Frames
 from .remote import SOFT, hear_levels, resolved, tell_error, tell_log
 from .soft import MESSAGE, steered
-
-log = logging.getLogger("pgqueue")
 
 PR_SET_PDEATHSIG = 1
 LARGEST = 1 << 30  # bytes of a result: the worker has the limit

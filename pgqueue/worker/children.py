@@ -33,7 +33,6 @@ noxdafox/pebble#153), looks at its processes in steps of 0.1 s, and pickles data
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -49,8 +48,6 @@ from ..errors import ProcessDied
 from ..jobs.setups import ChildSetup
 from .process import START, Answers, Child
 from .runs import Run
-
-log = logging.getLogger("pgqueue")
 
 LEAVE = 5.0  # seconds for a child that was asked to end
 

@@ -8,7 +8,6 @@ there are none. That take ends when the buffer becomes hungry.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from .._calls.take import Taken
 from .._engine.outages import AWAY, Pauses
 from .._engine.owners import Owned
+from .._values.logs import log
 from ..errors import ClosedError, Error
 from .buffer import STALE
 from .runners import Coroutines, Threads
@@ -28,7 +28,6 @@ from .sources import Source
 if TYPE_CHECKING:
     from .._sync.client import Client
 
-log = logging.getLogger("pgqueue")
 
 REFUSED = (1.0, 1.0)  # seconds to pause after a take that the server refused, for example since rights are missing
 CATCH_UP = 0.01  # seconds until the next look whether the settler has caught up

@@ -9,7 +9,6 @@ left alone.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -17,9 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from .._engine.owners import errand
+from .._values.logs import log
 from . import Worker
-
-log = logging.getLogger("pgqueue")
 
 FLUSH = 0.1  # seconds: a thread that hangs may hold the lock of a stream, or of the log
 LINGER = 20.0  # seconds after the end of the workers in which the main thread may still end, if it closes a client

@@ -7,14 +7,12 @@ whole queue cost more. Each name of a job counts by itself, aliases included.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 from .._calls.limits import Terms, declare_limit
 from .._sync.client import Client
+from .._values.logs import log
 from .served import Served
-
-log = logging.getLogger("pgqueue")
 
 
 def declare(client: Client, served: Served) -> None:

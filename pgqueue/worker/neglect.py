@@ -8,7 +8,6 @@ ready.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,13 +16,13 @@ import psycopg
 
 from .._calls.stats import waiting_long
 from .._engine.owners import errand
+from .._values.logs import log
 from ..errors import Error
 from .crew import Crew
 
 if TYPE_CHECKING:
     from .._sync.shell import Shell
 
-log = logging.getLogger("pgqueue")
 
 BOUND = 10.0  # seconds for which a task of a queue may be ready while a runner is idle
 EVERY = 10.0  # seconds between two questions

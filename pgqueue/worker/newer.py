@@ -11,14 +11,12 @@ The time since the put, which the database knows, cannot be used: a task may be 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 
 from .._calls.take import Taken
+from .._values.logs import log
 from ..jobs.retry import Newer
-
-log = logging.getLogger("pgqueue")
 
 WAIT = 900.0  # seconds
 FIRST, LONGEST = 0.5, 10.0  # seconds

@@ -48,7 +48,6 @@ Races. The handler's runner T1, the watch T2:
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -60,6 +59,7 @@ import psycopg
 
 from .._calls import settle as calls
 from .._engine.owners import Owned
+from .._values.logs import log
 from ..errors import Error
 from .homes import Homes
 from .runners import Coroutines
@@ -70,7 +70,6 @@ from .settlers import Settlers
 if TYPE_CHECKING:
     from .._sync.shell import Shell
 
-log = logging.getLogger("pgqueue")
 
 LOOK = 0.2  # seconds between two looks at the handlers, at most
 CANCELLED = 0.2  # seconds for a cancelled coroutine or a killed child to end

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._calls.results import Outcome
+from .._values.logs import unfailing
 from .describing import TOLD, Traceback, describe, unwrapped
 
 SOFT = signal.SIGXCPU  # raises SoftTimeLimit in a child; the system's own soft limit, which handlers hardly use
@@ -102,7 +103,8 @@ def hear_log(told: dict[str, Any]) -> None:
     """Log a child's record here, with the handlers and levels of this process."""
     logger = logging.getLogger(told["name"])
     if logger.isEnabledFor(told["levelno"]):
-        logger.handle(logging.makeLogRecord(told.pop("extra", {}) | told))
+        with unfailing(told["msg"]):
+            logger.handle(logging.makeLogRecord(told.pop("extra", {}) | told))
 
 
 def resolved(module: str, name: str) -> Any:

@@ -9,7 +9,6 @@ A runner whose run was written off has been replaced, and ends when its handler 
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -17,12 +16,11 @@ from collections.abc import Callable
 from .._calls.take import Taken
 from .._engine import forks
 from .._engine.owners import Owned
+from .._values.logs import log
 from .buffer import Buffer
 from .loops import Life, Loop
 from .runs import NEVER, Run, Runs, enter
 from .shares import Shares
-
-log = logging.getLogger("pgqueue")
 
 Handle = Callable[[Taken], None]
 

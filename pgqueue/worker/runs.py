@@ -23,7 +23,6 @@ without the other threads: it would handle tasks a second time. So it ends.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 import time
@@ -34,9 +33,8 @@ from typing import Any, Protocol
 
 from .._calls.take import Taken
 from .._engine import forks
+from .._values.logs import log
 from ..errors import TimeLimitExceeded
-
-log = logging.getLogger("pgqueue")
 
 #: The run of the handler that this code is part of. Coroutines and asyncio.to_thread inherit it, other threads that a
 #: handler starts do not.

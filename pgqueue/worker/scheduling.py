@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -11,8 +10,6 @@ from collections.abc import Mapping
 from .._calls.schedules import Plan
 from .._engine.owners import Owned
 from .._sync.client import Client
-
-log = logging.getLogger("pgqueue")
 
 PATIENCE = 5.0  # seconds for a call under way at a stop
 

@@ -14,7 +14,6 @@ over, and they are delivered again.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter, deque
@@ -24,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .._calls.call import Call, Refused
 from .._engine.outages import AWAY, TELL, Pauses
+from .._values.logs import log
 from ..errors import ClosedError
 
 if TYPE_CHECKING:
     from .._sync.shell import Shell
 
 T = TypeVar("T")
-log = logging.getLogger("pgqueue")
 
 LAST = 10.0  # seconds to go on trying once the worker stops
 SLICE = 0.02  # seconds for tasks that were refused before, between two looks for others

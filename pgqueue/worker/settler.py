@@ -19,7 +19,6 @@ an error that the server cannot store fails its own task only.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import threading
 import time
 from collections import Counter, deque
@@ -37,6 +36,7 @@ from .._calls.call import Call, Refused
 from .._calls.take import Taken
 from .._engine import forks
 from .._engine.owners import Owned
+from .._values.logs import log
 from ..errors import refusal
 from ..jobs.retry import Bury, Retry
 from .describing import describe
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from .._sync.shell import Shell
 
 T = TypeVar("T")
-log = logging.getLogger("pgqueue")
 
 COUNT = 500
 SIZE = 1 << 22  # characters of results to send at once; up to four times as many are held

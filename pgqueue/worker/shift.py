@@ -7,7 +7,6 @@ end are left behind: they are daemons.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from .._calls.take import Taken
 from .._engine.core import Core
 from .._sync.client import Client
 from .._sync.shell import Shell
+from .._values.logs import log
 from ..errors import Error
 from ..jobs.retry import Newer, Retry
 from ..jobs.starts import Begun, BegunInLoop
@@ -47,8 +47,6 @@ from .settlers import Settlers
 from .shares import Shares
 from .sources import AllServers, OneServer, Source
 from .telling import under_way
-
-log = logging.getLogger("pgqueue")
 
 JOIN = 0.1  # seconds between two looks whether the grace is over
 SAY = 5.0  # seconds between two lines about the handlers that a stop waits for

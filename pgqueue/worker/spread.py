@@ -31,7 +31,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import logging
 import random
 import threading
 import time
@@ -47,12 +46,12 @@ from .._engine.listener import Listener
 from .._engine.outages import TELL, Pauses
 from .._engine.owners import Owned
 from .._engine.switchboard import Ear, Gap
+from .._values.logs import log
 from ..errors import CallTimeout, ClosedError, Error, NodeExists, NotAllowed, SchemaError, SetupError
 from ..jobs.clients import AnyClient, AsyncCluster, Cluster
 
 T = TypeVar("T")
 
-log = logging.getLogger("pgqueue")
 
 QUIET = 1.0  # seconds without a change after which the list is read; and up to half of it more, so that not all read
 LONGEST = 3.0  # seconds after which it is read although there are changes

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import select
 import signal
@@ -37,10 +36,9 @@ from typing import Any
 
 from .._engine.outages import Pauses
 from .._engine.owners import Owned
+from .._values.logs import log
 from .health import Report
 from .leaving import FLUSH
-
-log = logging.getLogger("pgqueue")
 
 PAUSE, LONGEST = 0.5, 30.0  # seconds before a worker that died is started again
 STEADY = 10.0  # seconds after which a worker counts as one that runs

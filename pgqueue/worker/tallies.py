@@ -13,7 +13,6 @@ second.
 from __future__ import annotations
 
 import itertools
-import logging
 import random
 import time
 from bisect import bisect_left, bisect_right
@@ -25,10 +24,9 @@ import psycopg
 
 from .._calls.call import Call
 from .._calls.tallies import BOUNDS, MOST, Runs, count_runs
+from .._values.logs import log
 from ..errors import ClosedError, ConnectionLost, Error
 from .failures import Failure
-
-log = logging.getLogger("pgqueue")
 
 EVERY = 1.0  # seconds between two calls
 CHUNK = 1000  # runs to add up at once, at least

@@ -23,6 +23,7 @@ from steady import steady
 import pgqueue
 from pgqueue import Worker
 from pgqueue.jobs.middleware import Running
+from pgqueue.worker.health import Report
 
 pytestmark = pytest.mark.once
 
@@ -79,6 +80,28 @@ def test_middleware_surrounds_the_run_in_the_worker(crunch):
         crunch.fail.put("value")
         eventually(lambda: crunch.client.queue("crunch").stats()["buried"] == 1)
     assert seen == [(crunch.add.name, os.getpid()), (crunch.fail.name, os.getpid()), ValueError]
+
+
+@pytest.mark.parametrize("logger", ["pgqueue", "crunch"])
+def test_a_log_that_raises_ends_nothing(crunch, logger):
+    """The worker's own records, and those of the process, which the worker logs."""
+    told: list[logging.LogRecord] = []
+
+    def fail(record: logging.LogRecord) -> bool:
+        told.append(record)
+        raise RuntimeError("outside of a request")
+
+    log = logging.getLogger(logger)
+    with working(crunch.client) as worker:
+        log.addFilter(fail)
+        try:
+            crunch.fail.put("value")
+            eventually(lambda: crunch.client.queue("crunch").stats()["buried"] == 1)
+            assert crunch.add.put(1).result(30) == 2
+            assert worker.report() == Report(live=True, ready=True)
+        finally:
+            log.removeFilter(fail)
+    assert told
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ an event loop would stand still.
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from typing import Generic, TypeVar
 
 from ..._calls.call import Call
 from ..._calls.servers import CHANNEL, servers
+from ..._values.logs import log
 from ...errors import Error
 from .. import forks
 from ..listener import Listener
@@ -33,7 +33,6 @@ from .servers import ClientLike, Server, Servers
 C = TypeVar("C", bound=ClientLike)
 T = TypeVar("T")
 
-log = logging.getLogger("pgqueue")
 
 TICK = 5.0  # seconds between two looks for a server to hear
 LONGEST = 15.0  # seconds to wait until a listener hears

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..._calls.server import Whereabouts
+from ..._values.logs import log
 from ...errors import CallTimeout, ConnectionLost, NotRunning, SchemaError, ServerError, SetupError, TaskElsewhere
 from ..dsn import describe
 from ..outages import Slow
@@ -45,8 +45,6 @@ BITS = 43  # of an id, below the number of its server; as in sql/2_base/server.s
 SLOW = 1.0  # seconds for which calls ask the others before a server that has not connected one of them
 ABSENT = (ServerError, SchemaError, SetupError, NotRunning)  # the call had no effect
 UNREACHABLE = (*ABSENT, ConnectionLost)
-
-log = logging.getLogger("pgqueue")
 
 
 class Server(Generic[C]):

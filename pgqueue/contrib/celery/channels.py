@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 from collections.abc import Callable
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kombu.transport import virtual
 
 from ... import Consumer, TakeLost, Task, errors
+from ..._values.logs import log
 from ..._values.marked import text_of
 from .declaring import Declaring
 from .messages import Message, data_of, message_of, options_of
@@ -24,7 +24,6 @@ from .messages import Message, data_of, message_of, options_of
 if TYPE_CHECKING:
     from ...types import Session
 
-log = logging.getLogger("pgqueue")
 
 #: The errors after which a consumer continues by itself. A lost ack is not repeated: the task is given back.
 PASSING = (errors.ConnectionLost, errors.ServerError, errors.LockBlocked)

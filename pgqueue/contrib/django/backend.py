@@ -14,7 +14,6 @@ worker of `manage.py pgqueue worker` runs the tasks; register() gives it their j
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property, partial
 from typing import Any, ParamSpec, TypeVar
@@ -28,6 +27,7 @@ from django.utils import timezone
 from ... import Client
 from ..._engine import borrowed
 from ..._values import arguments
+from ..._values.logs import log
 from ...errors import TaskIdRequired
 from . import clients, results
 from .framework import (
@@ -43,8 +43,6 @@ from .isolated import child_setup
 from .options import Options
 from .running import Tasks
 from .tidy import tidy_jobs
-
-log = logging.getLogger("pgqueue")
 
 P = ParamSpec("P")
 R = TypeVar("R")

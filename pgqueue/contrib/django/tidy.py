@@ -7,7 +7,6 @@ transaction open would pass it on to the next task, and with DEBUG connection.qu
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -17,10 +16,9 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ..._values.logs import log
 from ...jobs.clients import WithJobs
 from ...jobs.signature import is_async
-
-log = logging.getLogger("pgqueue")
 
 _used: set[BaseDatabaseWrapper] = set()  # by a worker's threads; Django lists only those of the present thread
 _left_alone: ContextVar[bool] = ContextVar("pgqueue_left_alone", default=False)
