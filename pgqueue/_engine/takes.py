@@ -28,7 +28,7 @@ from .._calls import take as calls
 from .._calls.call import Call
 from .._calls.take import Taken
 from .._values.logs import log
-from ..errors import CallTimeout, ConnectionLost, DeadlineSoon, LockBlocked, ServerError, SessionDead
+from ..errors import CallTimeout, ClosedError, ConnectionLost, DeadlineSoon, LockBlocked, ServerError, SessionDead
 from .core import Core
 from .cursor import ClaimCursor, Position
 from .door import without_session
@@ -124,8 +124,10 @@ class Take:
             if self._signalled or (len(tasks) == self.asked and not self._served) or self._have_deadlines(tasks):
                 self._pass_on()  # one notification may announce more tasks than this take got; others may be locked
             self._answer_calls()
-        except BaseException:
+        except BaseException as error:
             self.fulfil()
+            if isinstance(error, ClosedError) and self._listener.stopping:
+                return []  # the client was closed amid a statement: as amid a sleep
             raise
         return tasks
 

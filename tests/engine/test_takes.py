@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from flowing import IDS, Clock, Listener, Take, name, task, token
@@ -11,7 +12,7 @@ from flowing import IDS, Clock, Listener, Take, name, task, token
 from pgqueue._engine import takes
 from pgqueue._engine.cursor import AT_HEAD
 from pgqueue._engine.steps import Wait
-from pgqueue.errors import ConnectionLost, ServerError, SessionDead
+from pgqueue.errors import ClosedError, ConnectionLost, ServerError, SessionDead
 
 
 @pytest.fixture
@@ -324,6 +325,38 @@ def test_a_close_ends_the_sleep_of_a_take_with_nothing(take: Take, how: str) -> 
     take.listener.hub.wake_all()
     take.answer(True)
     assert take.result == []
+
+
+#: The answers of the server before the statement at which a client closes.
+BEFORE: dict[str, list[Any]] = {
+    "the first claim": [],
+    "the ids": [[]],
+    "the last look": [[], IDS, True],
+    "the claim of the last look": [[], IDS, True, {"q": 0.0}],
+    "the claim after a sleep": [[], IDS, True, {"q": None}, True],
+}
+
+
+def closed_amid(take: Take, answers: list[Any], closing: bool) -> None:
+    take.begin()
+    for answer in answers:
+        take.answer(answer)
+    assert not isinstance(take.step, Wait)
+    take.listener.stopping = closing
+    take.fail(ClosedError("the client is closed"))
+
+
+@pytest.mark.parametrize("answers", BEFORE.values(), ids=BEFORE)
+def test_a_close_amid_a_statement_ends_a_take_with_nothing(take: Take, answers: list[Any]) -> None:
+    """As in its sleep: the caller does not see where the take was."""
+    closed_amid(take, answers, closing=True)
+    assert take.result == []
+    assert not any(channel.waiters for channel in take.listener.hub._channels.values())
+
+
+def test_a_closed_pool_of_a_client_that_goes_on_is_an_error(take: Take) -> None:
+    with pytest.raises(ClosedError):
+        closed_amid(take, BEFORE["the last look"], closing=False)
 
 
 def test_a_close_ends_the_wait_for_a_session(take: Take) -> None:
