@@ -12,6 +12,7 @@ from statements import pass_time, value
 
 import pgqueue
 from pgqueue import TaskNotFound, TaskNotTaken, TaskTakenByOther
+from pgqueue._engine import takes
 from pgqueue.errors import DeadlineSoon, TaskBusy
 
 pytestmark = pytest.mark.once
@@ -125,9 +126,9 @@ async def test_kick_task(queue: Any) -> None:
 async def test_a_burial_outlives_the_time_to_run_and_ends_with_the_time_to_live(
     queue: Any, db: psycopg.Connection
 ) -> None:
-    await queue.put(1, ttr=1, ttl=3600)
+    await queue.put(1, ttr=60, ttl=3600)
     task = await (await queue.take(0)).bury()
-    await asyncio.sleep(1.1)  # past its time to run
+    pass_time(db, "2 min")  # past its time to run
     assert await queue.take(0) is None
     assert (await task.peek()).state == "buried"
     pass_time(db, "1 h")
@@ -279,9 +280,13 @@ async def test_puts_into_a_paused_queue_serve_all_waiters_at_its_end(
     assert watch() >= 0.5
 
 
-async def test_a_take_ends_a_second_before_a_deadline_of_its_client(queue: Any) -> None:
+async def test_a_take_ends_before_a_deadline_of_its_client(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By SOON, and 29 seconds in place of one leave time to ack."""
+    assert takes.SOON == 1
+    monkeypatch.setattr(takes, "SOON", 29.0)
+
     async def warned() -> float:
-        await queue.put(1, ttr=2)
+        await queue.put(1, ttr=30)
         watch = Stopwatch()
         task = await queue.take(0)
         with pytest.raises(DeadlineSoon, match=r"settle or touch a task .* its time ends in"):
@@ -295,8 +300,9 @@ async def test_a_take_ends_a_second_before_a_deadline_of_its_client(queue: Any) 
     await soon_enough(warned, within=1.5)
 
 
-async def test_a_ready_task_precedes_the_deadline_warning(queue: Any) -> None:
-    await queue.put(1, ttr=0.9)
+async def test_a_ready_task_precedes_the_deadline_warning(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takes, "SOON", 60.0)
+    await queue.put(1, ttr=30)
     await queue.take(0)
     await queue.put(2)
     assert (await queue.take(60, deadline_soon=True)).data == 2
@@ -304,13 +310,16 @@ async def test_a_ready_task_precedes_the_deadline_warning(queue: Any) -> None:
         await queue.take(60, deadline_soon=True)
 
 
-async def test_a_touch_postpones_the_warning_and_other_clients_get_none(shell: Shell, client: Any) -> None:
+async def test_a_touch_postpones_the_warning_and_other_clients_get_none(
+    shell: Shell, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takes, "SOON", 60.0)
     queue = client.queue("q")
-    await queue.put(1, ttr=1.2)
+    await queue.put(1, ttr=40)
     task = await queue.take(0)
-    await task.touch(60)
+    await task.touch(1000)
     assert await client.take(["q", "r"], 0.4, deadline_soon=True) is None
-    await queue.put(2, ttr=1.0)
+    await queue.put(2, ttr=30)
     await queue.take(0)
     other = shell.client()
     assert await other.queue("r").take(0.1, deadline_soon=True) is None

@@ -25,7 +25,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from eventually import Stopwatch, eventually, soon, soon_enough
+from eventually import PATIENCE, Stopwatch, eventually, soon, soon_enough
+from flowing import name
+from hurrying import hurry
 from proxies import Proxy
 from psycopg.conninfo import make_conninfo
 from servers import system_binaries
@@ -39,6 +41,7 @@ from pgqueue._engine.cluster.servers import Server, Servers
 from pgqueue._engine.cluster.takes import Part, PartSignal, Start, Whole
 from pgqueue._engine.hub import Hub
 from pgqueue._engine.outages import Slow
+from pgqueue._engine.steps import Run
 from pgqueue.embedded import EmbeddedServer, reaper
 
 pytestmark = pytest.mark.once
@@ -89,7 +92,7 @@ def shell(dsns, shell):  # in this order: clients and connections are closed bef
 async def make(dsns, shell):
     """Makes Cluster of DSNs, over clients that do not poll."""
 
-    def make(dsns, connect_timeout=1, **options):
+    def make(dsns, connect_timeout=PATIENCE, **options):
         return shell.cluster([shell.client(dsn, connect_timeout=connect_timeout) for dsn in dsns], **options)
 
     return make
@@ -202,7 +205,7 @@ async def test_data_that_is_unique_needs_a_place(queue, dbs):
 
 @pytest.mark.parametrize("options", [{"lane": "ida"}, {"key": "ida"}])
 async def test_a_lane_or_a_key_goes_to_no_other_server(make, dsns, dbs, down, options):
-    queue = make([dsns[0], down, dsns[2]]).queue("q")
+    queue = make([dsns[0], down, dsns[2]], connect_timeout=1).queue("q")
     for _ in range(2):
         with pytest.raises(pgqueue.ServerError):
             await queue.put(1, **options)
@@ -288,7 +291,7 @@ async def test_a_connection_to_another_server_than_that_of_the_place_is_refused(
 
 
 async def test_a_connection_counts_also_while_another_server_is_down(shell, make, dsns, dbs, down):
-    queue = make([down, dsns[1]]).queue("q")
+    queue = make([down, dsns[1]], connect_timeout=1).queue("q")
     conn = await shell.connection(dsns[1])
     await queue.put("put", conn=conn)
     await conn.commit()
@@ -306,8 +309,8 @@ async def test_a_server_that_is_named_twice_is_refused(make, dsns, dbs):
     again = make_conninfo(dsns[0], application_name="again")
     for call in (lambda queue: queue.stats(), lambda queue: queue.take(0)):
         with pytest.raises(ValueError, match="servers 0 and 2 of the list are the same database"):
-            await call(make([dsns[0], dsns[1], again]).queue("q"))
-    queue = make([dsns[0], dsns[1], again]).queue("q")
+            await call(make([dsns[0], dsns[1], again], connect_timeout=1).queue("q"))
+    queue = make([dsns[0], dsns[1], again], connect_timeout=1).queue("q")
     await queue.put(1, place=0)
     for _ in range(2):
         with pytest.raises(ValueError, match="servers 0 and 2 of the list are the same database"):
@@ -471,11 +474,27 @@ def runs(monkeypatch):
     return counted
 
 
-async def test_a_take_that_waits_looks_where_it_is_woken_and_nowhere_else(queue, runs):
+@pytest.fixture
+def last_looks(monkeypatch):
+    """The clients of the servers at which a take has had its last look before it sleeps."""
+    looked = set()
+
+    def performed(self, step):
+        answer = yield from original(self, step)
+        if isinstance(step, Run) and name(step) == "next_due":
+            looked.add(self.server.client)
+        return answer
+
+    original = Part._performed
+    monkeypatch.setattr(Part, "_performed", performed)
+    return looked
+
+
+async def test_a_take_that_waits_looks_where_it_is_woken_and_nowhere_else(queue, runs, last_looks):
     taking = asyncio.ensure_future(queue.take(30))
     await waits_everywhere(queue)
     clients = [one.client for one in unwrapped(queue)._members.all]
-    await soon(lambda: len(set(runs.values())) == 1)  # each server has had its last look
+    await soon(lambda: last_looks == set(clients))
     before = Counter(runs)
     await queue.queues[1].put("x")
     await (await taking).ack()
@@ -691,12 +710,12 @@ async def test_stats(queue):
 
 @pytest.mark.slow
 async def test_the_next_live_server_gets_what_is_put(make, dsns, dbs, down):
-    queue = make([down, *dsns[1:]]).queue("q")
+    queue = make([down, *dsns[1:]], connect_timeout=1).queue("q")
     for n in range(6):
         await queue.put(n, place=n)
     assert counts(dbs) == [0, 4, 2]
     assert sorted(task.data for task in await queue.take_many(10, 0)) == list(range(6))
-    last = make([*dsns[1:], down]).queue("q")
+    last = make([*dsns[1:], down], connect_timeout=1).queue("q")
     await last.put("x", place=2)
     assert counts(dbs) == [0, 5, 2]
 
@@ -747,8 +766,12 @@ async def test_a_put_in_a_lane_of_the_only_server_waits_for_connect_timeout_and_
             await queue.put("x", lane="ann")
         return watch()
 
-    control = await seconds(0.01)
-    assert 0.4 <= await seconds(0.4) < 0.4 + 1 + control
+    async def longer() -> float:
+        control, took = await seconds(0.01), await seconds(0.4)
+        assert took >= 0.4
+        return took - control
+
+    await soon_enough(longer, within=1.4)
 
 
 async def test_a_put_in_a_lane_waits_for_a_server_that_does_not_answer(make, silent, dsns, dbs, monkeypatch):
@@ -779,7 +802,9 @@ def silent(dsns):
             yield proxy
 
 
-async def test_a_put_that_may_move_does_not_wait_for_a_server_that_does_not_answer(hasty, make, silent, dsns, dbs):
+async def test_a_put_that_may_move_does_not_wait_for_a_server_that_does_not_answer(
+    hasty, make, silent, dsns, dbs, monkeypatch
+):
     cluster = make([silent.dsn, dsns[1]], connect_timeout=60)
     await asyncio.wait_for(cluster.queue("q").put("x", place=0), 30)
     await asyncio.wait_for(cluster.queue("q").put_many(["y"], place=0), 30)
@@ -789,6 +814,7 @@ async def test_a_put_that_may_move_does_not_wait_for_a_server_that_does_not_answ
     silent.go_on()
     await soon(lambda: slow.client.shell.core._conninfo)  # the first attempt went on
     await soon(lambda: not slow.is_slow())
+    monkeypatch.setattr(outages, "MOVES_ON", PATIENCE)
     await cluster.queue("q").put("z", place=0)
     assert counts(dbs) == [1, 2, 0]
 
@@ -868,13 +894,14 @@ async def test_a_server_that_stays_silent_rests(hasty, make, dsns, dbs):
         assert counts(dbs) == [0, n, 0]
 
 
-async def test_a_put_that_was_sent_is_not_put_elsewhere(hasty, make, dsns, dbs):
+async def test_a_put_that_was_sent_is_not_put_elsewhere(make, dsns, dbs, monkeypatch):
     """The server accepts connections before, and then nothing more comes: whether the task was put is unknown."""
     with contextlib.closing(Proxy(dsns[0])) as proxy:
-        clients = make([proxy.dsn, dsns[1]], connect_timeout=1)
+        clients = make([proxy.dsn, dsns[1]])
         await clients.queue("q").put("before", place=0)
+        monkeypatch.setattr(outages, "MOVES_ON", 0.3)
         for client in unwrapped(clients).clients:
-            object.__setattr__(client.shell.core.settings, "call_timeout", 1.0)
+            hurry(client, call_timeout=1.0)
         with proxy.black_hole():
             with pytest.raises(pgqueue.ConnectionLost):
                 await clients.queue("q").put("sent", place=0)
@@ -886,7 +913,7 @@ async def test_a_put_that_was_sent_is_not_put_elsewhere(hasty, make, dsns, dbs):
 async def test_the_last_server_is_waited_for(make, down):
     watch = Stopwatch()
     with pytest.raises(pgqueue.ServerError):
-        await make([down]).queue("q").put("x")
+        await make([down], connect_timeout=1).queue("q").put("x")
     assert watch() >= 1
 
 
@@ -916,7 +943,7 @@ def test_a_put_that_may_move_waits_for_a_connection_that_is_in_use(dsns, dbs, mo
 
 
 async def test_the_others_are_taken_from_and_counted(make, dsns, down):
-    queue = make([dsns[0], down]).queue("q")
+    queue = make([dsns[0], down], connect_timeout=1).queue("q")
     taking = asyncio.ensure_future(queue.take(20))
     await soon(
         lambda: (found := unwrapped(queue)._members.all[0].client.shell.core.running_listener) and _armed(found.hub)
@@ -931,7 +958,7 @@ async def test_the_others_are_taken_from_and_counted(make, dsns, down):
 
 async def test_a_take_that_waits_at_one_server_in_vain_does_not_fail_for_another_one(make, dsns, down, monkeypatch):
     """The time is over while the server that is down is tried, and before the other one's take looks at its own."""
-    queue = make([dsns[0], down], retry=60).queue("q")
+    queue = make([dsns[0], down], connect_timeout=1, retry=60).queue("q")
     assert await queue.take(0) is None
 
     def check(server):
@@ -944,7 +971,7 @@ async def test_a_take_that_waits_at_one_server_in_vain_does_not_fail_for_another
 
 @pytest.mark.slow
 async def test_all_are_down(make, down):
-    queue = make([down, down]).queue("q")
+    queue = make([down, down], connect_timeout=1).queue("q")
     for call in (queue.put("x", place=1), queue.take(0), queue.take(0.1), queue.take(), queue.stats()):
         with pytest.raises(pgqueue.ServerError, match="none of the 2 servers"):
             await call
@@ -1156,7 +1183,7 @@ def private(pg_server, request):
 @pytest.mark.slow
 async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
     """What it holds comes when it is back; what is put meanwhile goes elsewhere and is taken; then it serves again."""
-    queue = make([private.dsn, dsns[1]], retry=0.5).queue("q")
+    queue = make([private.dsn, dsns[1]], connect_timeout=1, retry=0.5).queue("q")
     await queue.put("before", place=0)
     first = await queue.take(0)
     await first.forward("q", "handed on")  # an acked handover is as durable as any put
@@ -1185,7 +1212,7 @@ async def test_tasks_of_a_dead_server_wait_for_it(make, private, dsns, dbs):
 @pytest.mark.slow
 async def test_a_connection_counts_also_after_a_restart_of_its_server(shell, make, private, dsns):
     """A restart that no call has noticed: where the server was is not where it is."""
-    queue = make([dsns[0], private.dsn]).queue("q")
+    queue = make([dsns[0], private.dsn], connect_timeout=1).queue("q")
     await queue.put("before", place=1)
     await asyncio.to_thread(private.go_down)
     await asyncio.to_thread(private.come_back)
@@ -1197,7 +1224,7 @@ async def test_a_connection_counts_also_after_a_restart_of_its_server(shell, mak
 
 @pytest.mark.slow
 async def test_a_take_waits_on_while_a_server_is_killed(make, private, dsns, dbs):
-    queue = make([private.dsn, dsns[1]]).queue("q")
+    queue = make([private.dsn, dsns[1]], connect_timeout=1).queue("q")
     first, second = (asyncio.ensure_future(queue.take(60)) for _ in range(2))
     await waits_everywhere(queue)
     await asyncio.to_thread(private.kill)
@@ -1223,7 +1250,7 @@ async def test_a_put_moves_on_from_a_stopped_server(hasty, make, private, dsns, 
 @pytest.mark.slow
 async def test_a_silent_server_holds_up_one_take(make, private, dsns):
     """It keeps its connections and answers nothing. It rests, and its tasks come once it answers again."""
-    queue = make([private.dsn, dsns[1]], retry=3).queue("q")
+    queue = make([private.dsn, dsns[1]], connect_timeout=1, retry=3).queue("q")
     await queue.put("of the silent one", place=0)
     await (await queue.take(0)).release()
     for n in range(20):

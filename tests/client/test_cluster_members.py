@@ -21,6 +21,7 @@ from eventually import eventually, soon
 from members import change, copy
 from psycopg.conninfo import make_conninfo
 from statements import value
+from waiters import hears
 
 import pgqueue
 from pgqueue import migrate
@@ -165,7 +166,7 @@ def test_a_server_that_is_gone_is_left_and_its_tasks_are_settled_there(cluster, 
 def test_a_change_while_the_notification_was_lost_is_seen_with_the_next_connection(cluster, dsns, dbs):
     home = cluster.clients[0].shell.core
     eventually(lambda: home.running_listener and home.running_listener.session)
-    eventually(lambda: value(dbs[0], "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%pgqueue:servers%%'"))
+    eventually(lambda: hears(cluster.clients[0], "pgqueue:servers"))
     dbs[0].execute("BEGIN")
     dbs[0].execute("SELECT pgqueue.add_server(4, %s)", [dsns[3]])
     dbs[0].execute(

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import Stopwatch, soon, soon_enough
+from hurrying import hurry
 from psycopg.conninfo import make_conninfo
 from statements import value
 
@@ -336,10 +337,11 @@ async def test_state(client: Any) -> None:
 
 
 async def test_a_server_that_takes_no_changes(shell: Shell, dsn: str) -> None:
-    client = shell.client(make_conninfo(dsn, options="-c default_transaction_read_only=on"), connect_timeout=0.5)
+    client = shell.client(make_conninfo(dsn, options="-c default_transaction_read_only=on"))
     assert await client.state() == "read only"
     with pytest.raises(NotRunning, match="read-only"):
         await client.queue("q").put(1)
+    hurry(client, connect_timeout=0.5)
     with pytest.raises(NotRunning, match=r"without a session.*read-only"):
         await client.queue("q").take(0)
 

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import Stopwatch, eventually, soon
+from hurrying import hurry
 from statements import column, rows, value
 from steady import steady
 
@@ -539,8 +540,9 @@ async def test_a_session_that_was_given_up_takes_its_nodes_along(shell, db):
 
 
 async def test_without_a_server_an_ephemeral_node_is_given_up(shell, dsn, monkeypatch):
-    client = shell.client(connect_timeout=0.3)
+    client = shell.client()
     await client.nodes.create("/a", ephemeral=True)
+    hurry(client, connect_timeout=0.3)
     monkeypatch.setattr(listener_of(client), "session", None)
     with pytest.raises(pgqueue.ServerError, match="without a session"):
         await client.nodes.create("/b", ephemeral=True)

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from eventually import eventually, soon
 from statements import column, rows, value
+from waiters import hears
 
 import pgqueue
 from pgqueue._calls.schedules import CHANNEL
@@ -104,7 +105,7 @@ async def test_a_clock_fires_what_is_set_later_and_what_is_resumed(
     monkeypatch.setattr("pgqueue._engine.clock.LOOK", 600.0)  # only a notification tells it
     clock = client.schedules.clock()
     running = asyncio.ensure_future(clock.run())
-    await soon(lambda: value(db, "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'pgqueue:schedules'") > 0)
+    await soon(lambda: hears(client, "pgqueue:schedules"))
     await client.schedules.set("s", None, "q", "tick", every=1)
     await soon(lambda: value(db, "SELECT count(*) FROM pgqueue.tasks") >= 2)
     await client.schedules.pause("s")

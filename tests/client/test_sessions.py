@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
-from eventually import Stopwatch, eventually, soon
+from eventually import Stopwatch, eventually, in_time, soon
 from processes import programs
 from statements import column, rows, state, value
+from steady import steady
 from waiters import waiting
 
 import pgqueue
+from pgqueue._engine import takes
 
 pytestmark = pytest.mark.once
 
@@ -35,13 +36,13 @@ async def test_each_has_its_own_takes(client, queue, db):
     assert value(db, SESSIONS) == 0
 
 
-async def test_a_close_gives_back_its_takes_alone_and_at_once(client, queue, db):
+async def test_a_close_gives_back_its_takes_alone_and_at_once(client, queue, db, dsn):
     await queue.put_many(range(3))
     one, two = client.session(), client.session()
     mine, others = await one.queue("q").take_many(2), await two.queue("q").take()
-    watch = Stopwatch()
-    await one.close()
-    assert watch() < 1
+    with steady(dsn) as watch:
+        await one.close()
+        assert watch() < 1
     assert [state(db, task.id) for task in (*mine, others)] == ["ready", "ready", "taken"]
     with pytest.raises(pgqueue.TakeLost):
         await mine[0].ack()
@@ -99,8 +100,9 @@ async def test_a_will_is_not_published_when_the_session_is_closed(client, queue)
     assert [task.data for task in await queue.pop(5)] == [1]
 
 
-async def test_deadlines_are_the_sessions(client, db):
-    queue = await client.create_queue("q", ttr=1.5)
+async def test_deadlines_are_the_sessions(client, db, monkeypatch):
+    monkeypatch.setattr(takes, "SOON", 60.0)
+    queue = await client.create_queue("q", ttr=30)
     await queue.put(1)
     one, two = client.session(), client.session()
     await one.queue("q").take(0)
@@ -249,15 +251,22 @@ async def test_the_end_of_the_client_ends_its_sessions(shell, db):
 def test_the_death_of_the_process_frees_all_within_a_second(dsn, db, blocking):
     client = blocking()
     queue = client.queue("q")
-    ids = list(queue.put_many(range(5)))
-    with programs() as make:
-        program = make("sessions", dsn, "q", 5, 0.5)
-        assert program.hear()["taken"] == ids
-        assert value(db, "SELECT count(*) FROM pgqueue.queues") == 2
-        client.queue("other").take(0)  # this client sweeps
-        program.kill()
-        began = time.monotonic()
-        eventually(lambda: column(db, "SELECT DISTINCT state FROM pgqueue.tasks") == ["ready"])
-        assert time.monotonic() - began < 1.5
-        eventually(lambda: column(db, "SELECT name FROM pgqueue.queues WHERE name = 'own'") == [])
-    assert value(db, SESSIONS) == 0
+    own = "SELECT name FROM pgqueue.queues WHERE name = 'own'"
+
+    def kill_to_ready() -> float:
+        ids = list(queue.put_many(range(5)))
+        with programs() as make:
+            program = make("sessions", dsn, "q", 5, 0.5)
+            assert program.hear()["taken"] == ids
+            assert column(db, own) == ["own"]
+            client.queue("other").take(0)  # this client sweeps
+            with steady(dsn) as watch:
+                program.kill()
+                eventually(lambda: column(db, "SELECT DISTINCT state FROM pgqueue.tasks") == ["ready"])
+                seconds = watch()
+            eventually(lambda: column(db, own) == [])
+        assert value(db, SESSIONS) == 0
+        queue.ack_many(queue.take_many(5))
+        return seconds
+
+    in_time(kill_to_ready, within=1.5)

@@ -80,7 +80,7 @@ async def test_past_the_ttr_a_task_is_ready_and_its_ack_is_refused(queue, db):
 
 
 async def test_a_touch_keeps_a_take_past_its_first_ttr(queue, db):
-    await queue.put("x", ttr=1)
+    await queue.put("x", ttr=20)
     task = await queue.take(0)
     deadline = value(db, "SELECT deadline FROM pgqueue.take")
     await task.touch(30)

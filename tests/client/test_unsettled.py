@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import eventually, soon
+from hurrying import hurry
 from proxies import Proxy, proxy
 from running import running
 from statements import rows, value
@@ -182,8 +183,9 @@ async def test_an_ack_during_an_outage_is_done_when_the_server_is_back(shell, ne
 
 
 async def test_an_ack_that_fails_for_good_gives_the_task_back_when_the_server_is(shell, network):
-    client = shell.client(network.dsn, session_grace=30, connect_timeout=0.2)
+    client = shell.client(network.dsn, session_grace=30)
     task = await taken(client.queue("q"))
+    hurry(client, connect_timeout=0.2)
     with network.away(), pytest.raises((ConnectionLost, ServerError)):
         await task.ack()
     assert (await client.queue("q").take(30)).data == "x"

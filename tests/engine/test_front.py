@@ -105,6 +105,7 @@ async def test_what_idles_in_front_is_closed_when_the_pool_shrinks(shell, db):
     client = shell.client(pool_size=1)
     await client.queue("q").put(1)
     pool = client.shell.connections._pools[False]
+    await soon(lambda: len(pids(db)) == 1)  # the connection of the check has ended
     for _ in range(2):  # as the pool does every max_idle seconds: what was used since the last time stays
         assert len(pids(db)) == 1
         await answer(pool._shrink_pool())
@@ -116,7 +117,7 @@ async def test_close_closes_what_is_in_front(shell, db):
     client = shell.client()
     await client.queue("q").put(1)
     await client.queue("q").take(0)
-    assert len(pids(db)) == 2
+    await soon(lambda: len(pids(db)) == 2)
     pools = list(client.shell.connections._pools.values())
     await client.close()
     await soon(lambda: not pids(db))

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from eventually import Stopwatch, eventually, soon, soon_enough
+from hurrying import hurry
 from outages import away
 from proxies import proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -102,9 +103,10 @@ async def test_the_servers_own_words_are_in_the_error(shell, pg_server, dsn):
 
 
 async def test_a_pool_that_is_used_up_says_so(shell, db, connect):
-    client = shell.client(pool_size=1, connect_timeout=0.5)
+    client = shell.client(pool_size=1)
     queue = client.queue("q")
     await queue.put(0)
+    hurry(client, connect_timeout=0.5)
     other = connect(autocommit=False)
     other.execute("LOCK TABLE pgqueue.task IN EXCLUSIVE MODE")
     first = asyncio.ensure_future(queue.put(1))
@@ -117,8 +119,10 @@ async def test_a_pool_that_is_used_up_says_so(shell, db, connect):
 
 async def test_a_server_that_is_slow_to_connect_is_not_taken_for_a_pool_that_is_used_up(shell, dsn):
     with proxy(dsn) as network:
-        queue = shell.client(network.dsn, connect_timeout=0.5).queue("q")
+        client = shell.client(network.dsn)
+        queue = client.queue("q")
         await queue.put(0)
+        hurry(client, connect_timeout=0.5)
         with network.black_hole():
             network.forget()  # and not the server: its news might not pass the proxy in time
             with pytest.raises(ServerError, match=r"cannot connect .*: no connection was made"):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from eventually import eventually, soon
+from eventually import PATIENCE, eventually, soon
+from hurrying import hurry
 from poolers import PROGRAM, pgbouncer
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
@@ -99,11 +100,13 @@ def test_two_are_enough_for_threads_and_asyncio_together(role):
 
 async def test_one_connection_is_enough_to_put_and_a_take_says_what_it_needs(shell, role):
     role.allow(1)
-    client = shell.client(role.dsn, connect_timeout=0.5)
+    client = shell.client(role.dsn)
     queue = client.queue("q")
     await asyncio.gather(*(queue.put(n) for n in range(8)))
+    hurry(client, connect_timeout=0.5)
     with pytest.raises(ServerError, match=LIMIT_OF_ROLE):
         await queue.take(0)
+    hurry(client, connect_timeout=PATIENCE)
     await queue.put(8)
     role.allow(2)
     assert (await queue.stats())["total"] == 9

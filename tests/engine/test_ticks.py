@@ -110,6 +110,7 @@ def test_a_new_connection_sweeps_at_once_and_promotes_within_an_interval(
 
     monkeypatch.setattr(listener, "Work", Noted)
     blocking().queue("q").take(0)
+    eventually(lambda: len(firsts) == 3)  # a take goes on as soon as there is a session
     sweep, promotion, _cleaning = firsts
     assert sweep < 0 < promotion <= listener.TICK
     eventually(lambda: value(db, "SELECT last_value > 1 FROM pgqueue.last_promotion"))

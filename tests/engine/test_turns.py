@@ -29,6 +29,7 @@ Blocking = Callable[..., pgqueue.Client]
 Connect = Callable[..., psycopg.Connection]
 NET = 0.6  # seconds within which a tick calls again
 WAITED_FOR = set[object]()  # the signals for which a thread waits
+LIVING = "SELECT FROM pgqueue.session WHERE label = %s"
 LONG = 3 * PATIENCE  # of a take: it looks once more at its end, which would make up for a lost call
 
 
@@ -629,6 +630,7 @@ def test_a_call_without_an_answer_ends_the_line(db: psycopg.Connection, connect:
         eventually(lambda: heard.extend(note.payload for note in waiter.notifies(timeout=0.1)) or heard[-1:] == [""])  # noqa: B023
 
 
+@pytest.mark.usefixtures("no_ticks")
 def test_a_connection_that_is_lost_and_the_client_stands_in_line_again(taker: Make, db: psycopg.Connection) -> None:
     a, b, first, second = two(taker)
     before = a.client.shell.core.listener()._conn
@@ -665,6 +667,7 @@ def test_a_reload_keeps_the_place(taker: Make, db: psycopg.Connection) -> None:
     assert second.result(PATIENCE) == ["2"]
 
 
+@pytest.mark.usefixtures("no_ticks")
 def test_what_a_sweep_frees_goes_to_the_first_in_line(taker: Make, db: psycopg.Connection, connect: Connect) -> None:
     victim = connect()
     put(victim, "q", "x")
@@ -672,6 +675,7 @@ def test_what_a_sweep_frees_goes_to_the_first_in_line(taker: Make, db: psycopg.C
     assert len(rows(victim, "SELECT * FROM pgqueue.take('q')")) == 1
     _, _, first, second = two(taker)
     victim.close()
+    eventually(lambda: rows(db, "SELECT pgqueue.sweep()") and not rows(db, LIVING, "victim"))
     assert first.result(PATIENCE) == ["x"]
     assert not second.done()
     put(db, "q")
@@ -740,6 +744,7 @@ def test_many_queues(taker: Make, db: psycopg.Connection) -> None:
 # --- strangers
 
 
+@pytest.mark.usefixtures("no_ticks")
 def test_forged_calls_wake_and_do_no_more(taker: Make, db: psycopg.Connection, stranger: Callable[[], Any]) -> None:
     a, b, first, second = two(taker)
     id = value(db, "SELECT pgqueue.queue_id('q')")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from eventually import PATIENCE, eventually
+from hurrying import hurry
 
 from pgqueue._calls.call import Call
 from pgqueue._engine import awaiting, blocking
@@ -68,7 +69,9 @@ async def test_an_uninterrupted_call_goes_on_when_its_caller_is_cancelled() -> N
 
 
 async def test_no_call_has_longer_than_the_clients_call_timeout(shell: Any) -> None:
-    client = shell.client(call_timeout=0.5)
+    client = shell.client()
+    await client.queue("q").put(1)
+    hurry(client, call_timeout=0.5)
     slow = Call("SELECT pg_catalog.pg_sleep(20)", (), lambda rows: rows)
     with pytest.raises(CallTimeout):
         await client.shell.run(slow, within=30.0)

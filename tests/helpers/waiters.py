@@ -21,6 +21,13 @@ async def waiting(client, *queues):
     await soon(asleep)
 
 
+def hears(client, channel):
+    """Whether somebody waits on this channel, and it is listened to."""
+    listener = client.shell.core.running_listener
+    line = listener and listener.switchboard._lines.get(channel)
+    return bool(line and line.listening and line.ears)
+
+
 async def listening(client, n=1):
     """Until so many wait on some channel that is listened to."""
 
