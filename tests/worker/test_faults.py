@@ -13,7 +13,7 @@ import textwrap
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -275,35 +275,46 @@ def test_after_a_kill_long_tasks_run_all_at_once_and_are_not_charged(db, client,
 # --- handlers that hang
 
 
-def test_hung_threads_are_replaced_and_other_queues_go_on(client, hanging):
-    def hang(data: Any) -> None:
-        hanging.wait(60)
+def test_hung_threads_are_replaced(client, hanging):
+    seen: list[int] = []
 
-    hung_handlers_leave_the_others(client, hang, lambda data: None)
+    def handle(data: int | None) -> None:
+        if data is None:
+            hanging.wait(60)
+        else:
+            seen.append(data)
+
+    hung_handlers_are_replaced(client, handle, seen)
 
 
-def test_hung_coroutines_are_replaced_and_other_queues_go_on(client, hanging):
-    async def hang(data: Any) -> None:
-        while not hanging.is_set():  # swallows its cancellation
+def test_hung_coroutines_are_replaced(client, hanging):
+    seen: list[int] = []
+
+    async def handle(data: int | None) -> None:
+        while data is None and not hanging.is_set():  # swallows its cancellation
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.05)
+        if data is not None:
+            seen.append(data)
 
-    async def quick(data: Any) -> None:
-        pass
-
-    hung_handlers_leave_the_others(client, hang, quick)
+    hung_handlers_are_replaced(client, handle, seen)
 
 
-def hung_handlers_leave_the_others(client: pgqueue.Client, hang: Any, quick: Any) -> None:
+def hung_handlers_are_replaced(client: pgqueue.Client, handle: Any, seen: list[int]) -> None:
+    """They are all that the worker runs at a time: the tasks behind them wait for their deadline, and no longer."""
+    ttr = 1.0
+
     def deadline_to_done() -> float:
-        with working(client, {"hang": hang, "other": quick}, concurrency=10):
-            client.queue("hang").put_many(range(10), ttr=1.0)
-            eventually(lambda: client.queue("hang").stats()["taken"] == 10)
+        seen.clear()
+        queue = client.queue("q")
+        with working(client, {"q": handle}, concurrency=10):
+            queue.put_many([None] * 10, ttr=ttr)
             watch = Stopwatch()
-            client.queue("other").put_many(range(5))
-            eventually(lambda: total(client.queue("other")) == 0)
-            seconds = watch() - 1.0
-        client.queue("hang").truncate()
+            eventually(lambda: queue.stats()["taken"] == 10)
+            queue.put_many(range(5))
+            eventually(lambda: sorted(seen) == [0, 1, 2, 3, 4])
+            seconds = watch() - ttr
+        queue.truncate()
         return seconds
 
     in_time(deadline_to_done, within=1.0)
@@ -442,8 +453,9 @@ def test_a_handler_that_blocks_the_loop_is_named(client, hanging, caplog):
         hanging.set()
 
 
-def loops() -> int:
-    return sum(thread.name == "pgqueue-loop" for thread in threading.enumerate())
+def loops(others: Sequence[threading.Thread]) -> int:
+    """Without `others`, which handlers of other tests may still hold up."""
+    return sum(thread.name == "pgqueue-loop" and thread not in others for thread in threading.enumerate())
 
 
 def test_tasks_that_wait_in_a_blocked_loop_run_once_in_another_and_are_not_charged(client, hanging):
@@ -458,16 +470,16 @@ def test_tasks_that_wait_in_a_blocked_loop_run_once_in_another_and_are_not_charg
     async def handle(n: int) -> None:
         seen.append(n)
 
-    before = loops()
+    others = threading.enumerate()
     block.put()
     for n in range(3):
         handle.put(n)
     with working(client, None, concurrency=4):
         eventually(lambda: len(seen) == 3, within=10)
-        assert loops() == before + 2
+        assert loops(others) == 2
         eventually(lambda: client.queue("q").stats()["buried"] == 1)
         hanging.set()
-        eventually(lambda: loops() == before + 1)
+        eventually(lambda: loops(others) == 1)
         assert sorted(seen) == [0, 1, 2]
 
 
@@ -478,12 +490,12 @@ def test_tasks_that_wait_in_a_blocked_loop_do_not_begin_after_the_stop(client, h
         seen.append(data)
         hanging.wait(60)
 
-    before = loops()
+    others = threading.enumerate()
     client.queue("q").put_many(range(4))
     with working(client, {"q": handle}, concurrency=4, grace=0):
         eventually(lambda: seen)
     hanging.set()
-    eventually(lambda: loops() == before)
+    eventually(lambda: loops(others) == 0)
     assert seen == [0]
     assert client.queue("q").stats()["ready"] == 4
 
