@@ -16,7 +16,7 @@ from pgqueue.cli.beanstalkd import bound
 @pytest.fixture
 def client(awaiting: Callable[..., pgqueue.AsyncClient]) -> pgqueue.AsyncClient:
     """The client of the server, which tests use as well."""
-    return awaiting(connect_timeout=0.5)
+    return awaiting()
 
 
 @pytest.fixture

@@ -76,6 +76,7 @@ def comparable(answer: bytes, ids: list[bytes]) -> bytes:
     if answer.startswith(b"OK "):
         answer = re.sub(rb"^OK \d+|\ndelay: \d+|\"", b"", answer)
         answer = re.sub(PROCESS, rb"\1\n", answer)
+        answer = re.sub(rb"\n(age|time-left): \d+", rb"\n\1", answer)  # seconds
     return answer
 
 

@@ -8,9 +8,10 @@ import struct
 
 import pytest
 from beans import Bean
-from eventually import Stopwatch, soon
+from eventually import PATIENCE, Stopwatch, soon
+from hurrying import hurry
 from outages import away
-from statements import value
+from statements import pass_time, value
 
 from pgqueue.beanstalkd import Server, connection, leftovers
 from pgqueue.beanstalkd.protocol import Command
@@ -154,11 +155,11 @@ async def test_a_command_may_come_byte_by_byte(bean):
 # --- time
 
 
-async def test_the_time_to_run_ends_a_reservation(connect):
+async def test_the_time_to_run_ends_a_reservation(connect, db):
     one, other = await connect(), await connect()
-    id = await one.put(ttr=0)
+    id = await one.put(ttr=60)
     assert (await one.reserve())[0] == id
-    assert (await one.stats(f"stats-job {id}"))["ttr"] == "1"
+    pass_time(db, "60 s")
     assert (await other.reserve())[0] == id
     stats = await other.stats(f"stats-job {id}")
     assert (stats["timeouts"], stats["reserves"]) == ("1", "2")
@@ -168,27 +169,38 @@ async def test_the_time_to_run_ends_a_reservation(connect):
     assert (await other.stats())["job-timeouts"] == "1"
 
 
-async def test_deadline_soon(connect):
+async def test_no_time_to_run_is_a_second(bean):
+    id = await bean.put(ttr=0)
+    assert (await bean.stats(f"stats-job {id}"))["ttr"] == "1"
+
+
+async def test_deadline_soon(connect, monkeypatch):
+    """The margin of 59 seconds leaves time for the commands after the warning."""
     one, other = await connect(), await connect()
-    id = await one.put(ttr=2)
+    id = await one.put(ttr=60)
     await one.reserve()
     watch = Stopwatch()
+    assert connection.MARGIN == 1
     assert await one("reserve-with-timeout 0") == b"TIMED_OUT\r\n"
     assert await other("reserve-with-timeout 0") == b"TIMED_OUT\r\n"
+    monkeypatch.setattr(connection, "MARGIN", 59.0)
     assert await one("reserve") == b"DEADLINE_SOON\r\n"
     assert 0.5 < watch() < 2 + 30
     assert await one("reserve-with-timeout 0") == b"DEADLINE_SOON\r\n"
     ready = await other.put()
     assert (await one.reserve())[0] == ready  # a ready job comes before the warning
     assert await one(f"touch {id}") == b"TOUCHED\r\n"
+    monkeypatch.setattr(connection, "MARGIN", 1.0)
     assert await one("reserve-with-timeout 0") == b"TIMED_OUT\r\n"
 
 
 async def test_delays(bean):
+    watch = Stopwatch()
     id = await bean.put(delay=100)
     stats = await bean.stats(f"stats-job {id}")
     assert stats["state"] == "delayed"
-    assert 98 <= int(stats["time-left"]) < int(stats["delay"]) == 100
+    assert 0 <= int(stats["age"]) <= watch()
+    assert 99 - watch() <= int(stats["time-left"]) < int(stats["delay"]) == 100
     assert await bean("reserve-with-timeout 0") == b"TIMED_OUT\r\n"
     assert (await bean("peek-delayed")).startswith(b"FOUND %d " % id)
     assert await bean(f"kick-job {id}") == b"KICKED\r\n"
@@ -355,10 +367,11 @@ async def test_one_connection_too_many(client):
     await server.close()
 
 
-async def test_a_lost_database(bean, connect, pg_server, dsn):
+async def test_a_lost_database(bean, client, connect, pg_server, dsn):
     waiter = await connect()
     waiter.send(b"reserve\r\n")
     await soon(lambda: waiting(bean))
+    hurry(client, connect_timeout=0.5)
     with away(pg_server, dsn):
         assert await bean("put 0 0 1 1\r\nx") == b"INTERNAL_ERROR\r\n"
         assert await bean("list-tube-used") == b"USING default\r\n"
@@ -437,13 +450,15 @@ async def test_the_number_of_watched_tubes_is_limited(bean):
     assert await bean("watch 7") == b"WATCHING %d\r\n" % connection.WATCHED
 
 
-async def test_a_connection_that_closes_while_the_database_is_away(bean, connect, pg_server, dsn):
+async def test_a_connection_that_closes_while_the_database_is_away(bean, client, connect, pg_server, dsn):
     other = await connect()
     id = await bean.put(ttr=600)
     await bean.reserve()
+    hurry(client, connect_timeout=0.5)
     with away(pg_server, dsn):
         await bean.close()
         assert await other("peek 1") == b"INTERNAL_ERROR\r\n"
+    hurry(client, connect_timeout=PATIENCE)
     assert (await other.reserve())[0] == id
 
 

@@ -136,7 +136,7 @@ def test_the_tasks_of_the_killed_worker_come_back_within_a_second(dsn, small):
 
     def came_back() -> float:
         output, times = "", {}
-        command = ["demo", "--dsn", dsn, "--folder", small, "--seconds", "1"]
+        command = ["demo", "--dsn", dsn, "--folder", small, "--seconds", "3"]
         with (
             steady(dsn) as control,
             started(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,

@@ -293,6 +293,7 @@ def test_an_exclusive_queue_of_a_process_that_was_just_killed(
 ) -> None:
     """Its supervisor starts it again at once, and its session lives on for a moment."""
     killed, connection = connect(), make()
+    killed.execute("SELECT pgqueue.open_session(grace => '0', label => 'killed')")
     killed.execute("SELECT pgqueue.create_queue('box', exclusive => true)")
     threading.Timer(0.2, killed.close).start()
     Queue("box", exclusive=True)(connection.channel()).declare()

@@ -23,6 +23,10 @@ class Quick(Attentive):
     silence = SILENCE
 
 
+class Patient(Attentive):
+    silence = 5 * SILENCE
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
     """Answers a GET at once, reads the body of a POST first, and sends at /events now and then."""
     if scope["type"] != "http":
@@ -39,8 +43,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[int]:
-    config = uvicorn.Config(app, port=0, http=Quick, log_level="error", lifespan="off", timeout_keep_alive=60)
+async def serving(http: type[Attentive] = Quick) -> AsyncIterator[int]:
+    config = uvicorn.Config(app, port=0, http=http, log_level="error", lifespan="off", timeout_keep_alive=60)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
     while not server.started:
@@ -80,10 +84,10 @@ async def test_a_long_answer_goes_on() -> None:
 
 
 async def test_slow_requests_one_after_another_are_answered() -> None:
-    async with serving() as port:
+    async with serving(Patient) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(6):
-            await asyncio.sleep(SILENCE / 2)
+        for _ in range(11):  # for more than twice the silence
+            await asyncio.sleep(SILENCE)
             writer.write(WHOLE)
             assert await asyncio.wait_for(reader.readuntil(b"ok"), 30)
         writer.close()

@@ -152,7 +152,7 @@ def test_an_error_that_would_end_a_program_counts_by_the_backends_attempts(db, e
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_an_attempt_that_takes_too_long_has_failed(kind):
     hang = errands.hang if kind == "sync" else errands.hang_async
-    with configured(timeout=0.2):
+    with configured(timeout=2):
         result, after = hang.enqueue(), errands.add.enqueue(1)
         with working(concurrency=1):
             (error,) = failed(result).errors

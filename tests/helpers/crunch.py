@@ -186,7 +186,7 @@ async def watch_async(task: AsyncTask, path: str) -> list[Any]:
     return [before, found, bool(task.cancelled), task.cancelled.reason]
 
 
-@client.job(queue="crunch", isolation="process", timeout=0.5, retry=Retry(attempts=1))
+@client.job(queue="crunch", isolation="process", timeout=2, retry=Retry(attempts=1))
 def watch_and_hang(task: Task, path: str) -> None:
     task.cancelled.wait(0)
     Path(path).write_text(str(os.getpid()))
@@ -275,7 +275,7 @@ def give_bytes():  # type: ignore[no-untyped-def]  # pydantic would write bytes 
     return {"body": [b"\xff"], "title": "a\0b"}
 
 
-@client.job(queue="crunch", isolation="process", timeout=0.5, retry=Retry(attempts=1))
+@client.job(queue="crunch", isolation="process", timeout=5, retry=Retry(attempts=1))
 def hang_with_programs(path: str) -> None:
     """One in the group of the process, one with a session of its own, and one that this one has started."""
     sleep = "import subprocess, sys; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, flush=True);"

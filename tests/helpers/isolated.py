@@ -182,8 +182,10 @@ def meet_the_thread(data: str) -> str:
 
 
 async def block_its_loop(data: str) -> str:
+    """Until there is a second file."""
     Path(data).touch()
-    time.sleep(0.3)
+    while not Path(data + ".go").exists():
+        time.sleep(0.01)
     return "blocked"
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from commands import failed, invoke, started
-from eventually import eventually
+from eventually import PATIENCE, eventually
+from hurrying import hurry
 from outages import away
 from running import running
 
@@ -201,11 +202,13 @@ def test_the_elected_one_tells_and_the_others_know(blocking, looks):
 
 
 def test_a_database_that_is_away_is_no_reason_to_end(blocking, pg_server, dsn, looks, caplog):
-    client = blocking(connect_timeout=0.2)
+    client = blocking()
     called: queue.SimpleQueue[Alert] = queue.SimpleQueue()
     client.queue("q").put(1)
     with Monitor(client, callback=called.put, **GROWTH), away(pg_server, dsn):
+        hurry(client, connect_timeout=0.2)
         eventually(lambda: "cannot read the queues" in caplog.text)
+    hurry(client, connect_timeout=PATIENCE)
     with Monitor(client, callback=called.put, **GROWTH, factors=[5]):
         looks(1)
         client.queue("q").put_many(range(50))

@@ -22,6 +22,7 @@ import pytest
 from commands import failed, invoke, started
 from eventually import Stopwatch, eventually, in_time
 from hostile import STRINGS
+from hurrying import hurry
 from outages import away
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -214,8 +215,9 @@ def test_a_database_that_is_away_is_a_figure(nowhere, caplog):
 
 
 def test_a_database_that_comes_back_is_read_again(blocking, pg_server, dsn, caplog):
-    client = blocking(connect_timeout=0.5)
+    client = blocking()
     client.queue("q").put(1)
+    hurry(client, connect_timeout=0.5)
     scraped = registry(client)
     with away(pg_server, dsn):
         eventually(lambda: scrape(scraped) == {("pgqueue_up",): 0})

@@ -188,6 +188,7 @@ def test_a_soft_limit_that_comes_too_late_does_not_meet_the_next_handler(childre
     ender = calling.handling.ender
     assert ender is not None
     ender.soften(calling.handling)
+    (tmp_path / "begun.go").touch()
     calling.join(30)
     assert calling.result == "blocked"
     assert call(children, "time_out") == "TimeoutError"

@@ -371,7 +371,7 @@ def test_the_same_task_does_not_begin_twice():
 
     runners = Threads(2, handle, Runs(put_off=lambda task, delay: back.append((task.id, delay))))
     runners.buffer.fill([task(1), task(1)])
-    eventually(lambda: back)
+    eventually(lambda: back and seen)
     assert (seen, back) == ([1], [(1, PUT_OFF)])
     hangs.set()
     runners.buffer.close()

@@ -33,13 +33,23 @@ SESSIONS = "SELECT id, backend_pid FROM pgqueue.sessions"
 OURS = tuple(f"pgqueue-{role}" for role in ("listener", "fetcher", "runner", "loop", "settler", "relief"))
 
 
+OTHERS = set[threading.Thread]()  # of tests before, which may end late
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    OTHERS.clear()
+    OTHERS.update(threading.enumerate())
+
+
 def listeners() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "pgqueue-listener"]
+    return [thread for thread in threading.enumerate() if thread.name == "pgqueue-listener" and thread not in OTHERS]
 
 
 def of_ours() -> Counter[str]:
     """How many threads there are of each name. Without those of pools, which come and go with their use."""
-    return Counter(thread.name for thread in threading.enumerate() if thread.name.startswith(OURS))
+    now = set(threading.enumerate()) - OTHERS
+    return Counter(thread.name for thread in now if thread.name.startswith(OURS))
 
 
 # --- a client's thread

@@ -226,10 +226,11 @@ def test_a_worker_goes_on_with_the_servers_that_its_cluster_has_by_now(dbs, list
     with pgqueue.Cluster.from_server(listed[0], retry=0.2) as cluster, working(cluster, {"w": handler}) as worker:
         put(dbs[1], 3)
         eventually(lambda: handled == [2, 2, 2])
+        with_two = worker._present
         home.execute("SELECT pgqueue.add_server(3, %s)", (listed[2],))
         put(dbs[2], 3)
         eventually(lambda: handled == [2, 2, 2, 3, 3, 3])
-        with_three = worker._present
+        with_three = eventually(lambda: (now := worker._present) is not with_two and now)
         dbs[1].execute("SELECT pgqueue.put('w', '\"hold\"')")
         assert begun.wait(30)
         home.execute("SELECT pgqueue.set_server_state(2, 'draining')")
