@@ -1,8 +1,8 @@
 """The package's loggers. A filter or a handler that an application has added to them may raise, and ends nothing.
 
 For example, a filter adds the data of the present web request, and finds none in a worker's thread. A call of
-logging.Logger raises that error to its caller. The caller is a loop here, and the error would end it amid its work: the
-settler lost the failures of tasks so, with the one that it was about to log.
+logging.Logger raises that error to its caller. Here this is a loop, which would end amid its work: the settler takes
+the failures of many tasks from its queue, logs each, and sends them. They were lost, and their tasks stayed taken.
 """
 
 from __future__ import annotations
