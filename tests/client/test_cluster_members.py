@@ -239,7 +239,7 @@ def test_a_server_with_another_schema_version_rests_and_is_named(dsns, dbs, capl
 
 def test_a_server_that_is_down_at_the_start_rests_and_is_named(dsns, dbs, caplog):
     change(dbs[:3], "add_server", 2, make_conninfo(dsns[1], host="127.0.0.1", port="1"))
-    with caplog.at_level(logging.WARNING), pgqueue.Cluster.from_server(dsns[0], connect_timeout=1) as cluster:
+    with caplog.at_level(logging.WARNING), pgqueue.Cluster.from_server(dsns[0]) as cluster:
         assert {cluster.queue("q").put(n).id >> 43 for n in range(6)} == {1, 3}
     assert "server 2 (host=127.0.0.1 port=1" in caplog.text
 

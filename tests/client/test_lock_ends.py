@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import eventually, soon
+from hurrying import hurry
 from locks import LISTENERS, in_line, left, nothing_left, terminate_listeners
 from psycopg.conninfo import make_conninfo
 from servers import Server
@@ -115,8 +116,9 @@ async def test_a_server_that_is_away(shell: Any, db: psycopg.Connection, pg_serv
         with pg_server.connect() as admin:
             admin.execute(f'ALTER DATABASE "{db.info.dbname}" ALLOW_CONNECTIONS {yes}')
 
-    client = shell.client(connect_timeout=0.5)
+    client = shell.client()
     lock = await client.try_lock("a")
+    hurry(client, connect_timeout=0.5)
     let_in(False)
     terminate_listeners(db)
     await soon(lambda: not lock.held)

@@ -15,6 +15,7 @@ import threading
 import psycopg
 import pytest
 from eventually import eventually, soon
+from hurrying import hurry
 from outages import away
 from psycopg.conninfo import make_conninfo
 from statements import column, rows, value
@@ -321,9 +322,10 @@ async def test_close_fails_those_that_were_not_sent(client, queue, db, connect):
 
 
 async def test_the_server_is_absent_for_all_as_long_as_for_one(shell, pg_server, dsn, db, connect):
-    client = shell.client(connect_timeout=1)
+    client = shell.client()
     queue = client.queue("q")
     await queue.put("before")
+    hurry(client, connect_timeout=1)
     with away(pg_server, dsn), steady(pg_server.dsn("postgres")) as took:
         results = await asyncio.gather(*(queue.put(number) for number in range(8)), return_exceptions=True)
         assert took() < 5

@@ -92,9 +92,10 @@ async def test_a_call_that_begins_after_the_server_is_back_succeeds_within_a_sec
 
 @pytest.mark.slow
 async def test_the_servers_own_words_are_in_the_error(shell, pg_server, dsn):
-    client = shell.client(connect_timeout=0.5)
+    client = shell.client()
     queue = client.queue("q")
     await queue.put(0)
+    hurry(client, connect_timeout=0.5)
     with gone(pg_server, dsn):
         with pytest.raises(ServerError, match="is not currently accepting connections"):
             await queue.put(1)

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from eventually import Stopwatch, eventually, soon
+from hurrying import hurry
 from outages import away
 from proxies import Proxy, proxy
 from steady import steady
@@ -216,8 +217,9 @@ def test_a_worker_goes_on_within_two_seconds_after_a_black_hole(network, connect
 
 
 async def test_what_needs_a_session_says_why_there_is_none(shell, pg_server, dsn):
-    client = shell.client(connect_timeout=1)
+    client = shell.client()
     await client.queue("q").take(0)
+    hurry(client, connect_timeout=1)
     with away(pg_server, dsn):
         await soon(lambda: client.shell.core.running_listener.session is None)
         for call in (client.subscribe("c"), client.queue("q").take(0), client.try_lock("l")):

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from eventually import eventually
+from hurrying import hurry
 
 import pgqueue
 from pgqueue import migrate
@@ -43,10 +44,11 @@ def standby(own_bindir: Path | None) -> Iterator[str]:
 
 
 def test_a_standby_says_so(standby: str) -> None:
-    with pgqueue.Client(standby, connect_timeout=0.5) as client:
+    with pgqueue.Client(standby) as client:
         queue = client.queue("q")
         assert client.state() == "read only"
         assert [info.name for info in client.queues()] == ["q"]
+        hurry(client, connect_timeout=0.5)
         for call in (
             lambda: queue.put(2),
             lambda: client.queue("new").put(2),

@@ -48,7 +48,7 @@ def program():
 def working(dsn, handler=lambda data: None, **options):
     """A worker with a cluster of its own, in a thread, until the end of the block."""
     with (
-        pgqueue.Cluster.from_server(dsn, connect_timeout=1, retry=0.2) as cluster,
+        pgqueue.Cluster.from_server(dsn, connect_timeout=5, retry=0.2) as cluster,
         running(pgqueue.Worker(cluster, {"w": handler}, **options)) as worker,
     ):
         yield worker
