@@ -14,6 +14,7 @@ from waiters import waiting
 
 import pgqueue
 from pgqueue._engine import cursor
+from pgqueue._engine.hub import Hub
 
 LISTENERS = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgqueue listener' AND datname = current_database()"
@@ -220,6 +221,23 @@ async def test_a_close_ends_a_waiting_take(client, queue, dsn, db):
         await queue.take(0)
     value(db, "SELECT (pgqueue.put('q', '1')).id")
     assert rows(db, "SELECT state FROM pgqueue.tasks") == [("ready",)]
+
+
+def test_a_close_before_the_last_look_ends_a_take_as_in_its_sleep(blocking, monkeypatch):
+    """The look finds the pool closed."""
+    enter = Hub.enter
+
+    def close_and_enter(hub, waiter):
+        client.close()
+        return enter(hub, waiter)
+
+    client = blocking()
+    queue = client.queue("q")
+    assert queue.take(0) is None
+    monkeypatch.setattr(Hub, "enter", close_and_enter)
+    assert queue.take(60) is None
+    with pytest.raises(pgqueue.ClosedError):
+        queue.take(0)
 
 
 async def test_a_close_gives_back_what_was_taken(client, queue, db):

@@ -22,7 +22,7 @@ async def waiting(client, *queues):
 
 
 def hears(client, channel):
-    """Whether somebody waits on this channel, and it is listened to."""
+    """Whether the client has a waiter for this channel, and listens to it."""
     listener = client.shell.core.running_listener
     line = listener and listener.switchboard._lines.get(channel)
     return bool(line and line.listening and line.ears)
