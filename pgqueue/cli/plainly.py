@@ -75,17 +75,21 @@ def _forget_output() -> None:
 
 def _fault(error: Exception) -> Fault:
     code = next((code for kinds, code in _CODES if isinstance(error, kinds)), FAILED)
-    return Fault(str(error) + (_near_queues() if isinstance(error, NoQueue) else ""), code)
+    return Fault(str(error) + (_near_queues(str(error)) if isinstance(error, NoQueue) else ""), code)
 
 
-def _near_queues() -> str:
-    """A suggestion for a mistyped queue; empty if there is none, or the database does not answer at once."""
+def _near_queues(message: str) -> str:
+    """A suggestion for a mistyped queue; empty if there is none, or the database does not answer at once.
+
+    `rename-queue` has two queues, of which one need not exist: the message quotes the other one.
+    """
     from .names import queue_names
 
     context = click.get_current_context(silent=True)
     if context is None:
         return ""
     given = [context.params.get(one.name or "") for one in context.command.params if one.type.name == "queue"]
-    names = [name for value in given for name in ([value] if isinstance(value, str) else value or ())]
+    named = [name for value in given for name in ([value] if isinstance(value, str) else value or ())]
+    names = [name for name in named if f'"{name}"' in message or f"'{name}'" in message]
     known = queue_names(context.obj, "") if names else []
     return "".join("." + near for name in names if name not in known and (near := suggestion(name, known)))

@@ -355,6 +355,7 @@ def test_mistyped_names_get_a_suggestion(command, blocking):
     assert said == "--dsn stands before the command: `pgqueue --dsn ... COMMAND`"
     assert command.fails(1, "list", "mial") == "there is no queue 'mial'. Did you mean 'mail'?"
     assert command.fails(1, "list", "nowhere near") == "there is no queue 'nowhere near'"
+    assert command.fails(1, "rename-queue", "mial", "mailing") == "there is no queue \"mial\". Did you mean 'mail'?"
 
 
 def test_an_unknown_option_of_a_queue_names_the_options_that_there_are(command):
