@@ -70,7 +70,8 @@ def _kinds(parameter: Parameter, job: str, function: Callable[..., Any]) -> tupl
     if found is None:
         raise ValueError(
             f"job {job} ({place(function)}): {_what(parameter)} is annotated with {_spelled(parameter.annotation)},"
-            " which is no type of JSON: install pgqueue[jobs] for it, or use str, int, float, bool, list, dict or None"
+            " which is no type of JSON: `pip install 'pgqueue-core[jobs]'` for it, or use str, int, float, bool, list,"
+            " dict or None"
         )
     return found
 

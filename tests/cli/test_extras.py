@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from checkout import CHECKOUT
 from commands import Commands
 
 pytestmark = pytest.mark.once
@@ -47,3 +48,10 @@ def test_a_dashboard_under_wsgi_needs_its_own_package(without: Callable[[str], N
 
     with pytest.raises(ImportError, match=r"pip install '\.\[dashboard\]'"):
         wsgi_dashboard()
+
+
+def test_no_text_would_install_the_other_distribution() -> None:
+    """The index's `pgqueue` belongs to another project."""
+    texts = [file for place in ("pgqueue", "docs") for kind in ("*.py", "*.md") for file in (CHECKOUT / place).rglob(kind)]
+    wrong = [str(file) for file in [*texts, CHECKOUT / "README.md"] if "pgqueue[" in file.read_text("utf-8")]
+    assert wrong == []
