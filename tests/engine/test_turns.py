@@ -528,6 +528,7 @@ def test_a_process_that_forks_while_its_taker_waits(dsn: str, db: psycopg.Connec
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # with the wait for `undisturbed`
 @pytest.mark.usefixtures("undisturbed")
 def test_a_stopped_process_at_the_head_of_the_line_costs_two_ticks(
     start: Callable[..., Program], taker: Make, db: psycopg.Connection

@@ -1,7 +1,8 @@
-"""Whether processes live."""
+"""Whether processes live, and what ends them."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
@@ -11,3 +12,9 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for a signal."""
+    (mask,) = re.findall(r"^SigCgt:\t([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)

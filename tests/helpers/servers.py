@@ -30,6 +30,8 @@ SETTINGS = {
     "autovacuum_naptime": "1d",  # it would change statistics in the midst of a test that counts pages
 }
 
+LOOKS, BETWEEN = 500, 0.001  # for backends that end; seconds between two
+
 #: For a server on which each database is the coordinator of Citus. Citus has a process of its own in each database.
 CITUS = {
     "shared_preload_libraries": "citus",
@@ -92,16 +94,18 @@ class Server:
             [name],
         )
 
-    def is_left(self, name: str, within: float = 0.5, but: Sequence[int] = ()) -> bool:
-        """Wait for the backends of a database to end, `but` for some. False: some are there after `within` seconds."""
-        deadline = time.monotonic() + within
+    def is_left(self, name: str, but: Sequence[int] = ()) -> bool:
+        """Wait for the backends of a database to end, `but` for some. False: some are there at the last look.
+
+        That is after half a second, and later if the machine stalls: a stall costs a look, and not all of them.
+        """
         query = """SELECT count(*) FROM pg_stat_activity
                     WHERE datname = %s AND backend_type = 'client backend' AND pid <> ALL (%s)"""
-        while (left := self._admin.execute(query, [name, list(but)]).fetchone()) != (
-            0,
-        ) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        return left == (0,)
+        for _ in range(LOOKS):
+            if self._admin.execute(query, [name, list(but)]).fetchone() == (0,):
+                return True
+            time.sleep(BETWEEN)
+        return False
 
     def drop(self, name: str) -> None:
         """Wait for the backends to leave, then drop.
@@ -216,7 +220,7 @@ def _check_docker() -> None:
     except ImportError:
         raise Unavailable("--pg=docker: pip install '.[test]'") from None
     try:
-        docker.from_env(timeout=2).ping()
+        docker.from_env(timeout=30).ping()
     except (DockerException, OSError):  # no engine, no permission
         host = os.environ.get("DOCKER_HOST", "its usual socket")
         raise Unavailable(f"--pg=docker: no Docker engine answers at {host}; start it, or use --pg=embedded") from None

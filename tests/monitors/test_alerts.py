@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -35,17 +36,17 @@ GROWTH: dict[str, Any] = {"interval": 0.02, "health": False, **OFF}
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Waits until monitors have looked so often from now on."""
-    begun: list[None] = []
+def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Waits until the monitor of each of these clients, by default the only one, has looked so often from now on."""
+    begun: list[pgqueue.Client] = []
 
-    def stats_of(*arguments: Any) -> Any:
-        begun.append(None)
-        return reading.stats_of(*arguments)
+    def stats_of(client: pgqueue.Client, *others: Any) -> Any:
+        begun.append(client)
+        return reading.stats_of(client, *others)
 
-    def wait(n: int) -> None:
-        goal = len(begun) + n + 1  # the last to begin has not ended
-        eventually(lambda: len(begun) >= goal)
+    def wait(n: int, *clients: pgqueue.Client) -> None:
+        goal = Counter({client: begun.count(client) for client in clients or {*begun}})
+        eventually(lambda: begun and all(begun.count(client) > goal[client] + n for client in clients or {*begun}))
 
     monkeypatch.setattr(alerts, "stats_of", stats_of)
     return wait
@@ -187,10 +188,10 @@ def test_the_elected_one_tells_and_the_others_know(blocking, looks):
         leader = stack.enter_context(Monitor(first, callback=tell("first"), **options))
         eventually(lambda: leader._rounds.leading)
         other = stack.enter_context(Monitor(second, callback=tell("second"), **options))
-        looks(3)
+        looks(3, first, second)
         first.queue("q").put_many(range(50))
         assert told.get(timeout=30) == ("first", 5)
-        looks(5)  # the other has seen it too, and said nothing
+        looks(5, first, second)  # the other has seen it too, and said nothing
         leader.close()
         eventually(lambda: other._rounds.leading)
         first.queue("q").put_many(range(50))

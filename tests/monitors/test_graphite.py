@@ -16,7 +16,8 @@ from typing import Any, cast
 import pytest
 from carbon import TcpServer, UdpServer
 from commands import environment, failed, invoke, started
-from eventually import Stopwatch, eventually, in_time
+from dying import catches
+from eventually import PATIENCE, Stopwatch, eventually, in_time
 
 import pgqueue
 from pgqueue._calls import stats as counting
@@ -197,6 +198,7 @@ def test_a_server_that_reads_nothing_is_left(tcp, monkeypatch):
         link = links.link("127.0.0.1", tcp.port, "tcp")
         with pytest.raises(TimeoutError):
             link.send(["x" * 50_000_000])
+    monkeypatch.setattr(links, "TIMEOUT", PATIENCE)
     tcp.start()
     link.send(["p.q.total 1 1234567890\n"])
     assert tcp.lines.get(timeout=30) == "p.q.total 1 1234567890\n"
@@ -279,7 +281,7 @@ def test_a_forked_child_leaves_the_reports_to_its_parent(dsn, tcp):
         process.stdin.write("\n")
         process.stdin.flush()
         eventually(lambda: tcp.lines.get(timeout=30).startswith("child."))
-        assert any(tcp.lines.get(timeout=30).startswith("parent.") for _ in range(100))
+        eventually(lambda: tcp.lines.get(timeout=30).startswith("parent."))  # it goes on
         assert tcp.connections() == 2
         process.stdin.close()
         assert process.wait(30) == 0
@@ -327,7 +329,8 @@ def test_the_command_reports_until_it_is_told_to_stop(dsn, blocking, udp):
     udp.start()
     arguments = [f"127.0.0.1:{udp.port}", "--udp", "--prefix", "x.y", "--interval", "0.05", "--queue", "mail"]
     with started("--dsn", dsn, "graphite", *arguments, "--key", "ready", stderr=subprocess.PIPE, text=True) as process:
-        assert report(udp.receive, 1) == {"x.y.mail.ready": 1}
+        assert report(udp.receive, 1) == {"x.y.mail.ready": 1}  # by a thread that begins before the wait for a signal
+        eventually(lambda: catches(process.pid, signal.SIGTERM))
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert process.stderr.read() == ""

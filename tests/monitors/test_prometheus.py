@@ -20,7 +20,7 @@ from wsgiref.validate import validator
 
 import pytest
 from commands import failed, invoke, started
-from eventually import Stopwatch, eventually, in_time
+from eventually import PATIENCE, Stopwatch, eventually, in_time
 from hostile import STRINGS
 from hurrying import hurry
 from outages import away
@@ -228,7 +228,7 @@ def test_a_database_that_comes_back_is_read_again(blocking, pg_server, dsn, capl
 @pytest.mark.slow
 def test_a_database_that_hangs_does_not_hang_a_scrape(caplog):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = pgqueue.Client(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", connect_timeout=3)
+        client = pgqueue.Client(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", connect_timeout=PATIENCE)
         scraped = registry(client, timeout=0.1)
 
         def three_scrapes() -> float:

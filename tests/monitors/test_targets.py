@@ -294,7 +294,7 @@ def test_what_fires_is_sent_again_before_it_ends_and_what_is_over_once(hook, blo
     with Monitor(client, alertmanager=hook.base, **options):
         first = [hook.posted.get(timeout=30).json for _ in range(5)]
         client.queue("mail").truncate()
-        while not (last := hook.posted.get(timeout=30).json[0])["annotations"]["summary"].startswith("resolved"):
+        while not (last := hook.posted.get(timeout=30).json[-1])["annotations"]["summary"].startswith("resolved"):
             pass
         assert datetime.fromisoformat(last["endsAt"]).timestamp() <= time.time()
     assert hook.posted.empty()  # it is not sent again

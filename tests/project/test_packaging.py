@@ -30,8 +30,10 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an sdist and the wheel built from it. Git-ignored files lay beside the sources."""
     sources, target = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
     for name in SOURCES:
-        copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy
-        copy(CHECKOUT / name, sources / name)
+        if (CHECKOUT / name).is_dir():  # into __pycache__ other tests write meanwhile
+            shutil.copytree(CHECKOUT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(CHECKOUT / name, sources / name)
     for name in IGNORED:
         (sources / name).write_text("secret")
     python("-m", "build", "--no-isolation", "--outdir", target, cwd=sources)

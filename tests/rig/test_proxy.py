@@ -99,6 +99,7 @@ def test_a_black_hole_swallows_and_closes_nothing(proxy: Proxy) -> None:
         plug.sendall(b"lost")
         assert silent(plug)
         with connect(proxy) as late:  # accepted, and never answered
+            eventually(lambda: len(proxy._links) == 2)
             late.sendall(b"lost too")
             assert silent(late)
             proxy.mend()

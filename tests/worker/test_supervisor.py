@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from dying import alive
+from dying import alive, catches
 from eventually import eventually
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -113,12 +112,6 @@ class Supervised:
         for pid in workers:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
-
-
-def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for a signal."""
-    (mask,) = re.findall(r"^SigCgt:\t([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 @pytest.fixture
