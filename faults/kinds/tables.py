@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, LiteralString
 
 import psycopg
@@ -21,7 +23,7 @@ from .fault import Scene
 MODES: tuple[LiteralString, ...] = ("ACCESS EXCLUSIVE", "SHARE")
 FIRST = ("session", "task", "take", "queue", "lock_holder")  # what a short run should see
 WATCH = 0.02  # seconds between two looks at the listeners' connections
-BRIEF = 0.2  # seconds; a shorter wait is for a transaction of the load that is about to commit
+BRIEF = 10  # looks; a wait that fewer meet is for a transaction of the load that is about to commit
 
 
 def lock(scene: Scene) -> None:
@@ -107,34 +109,36 @@ def _watched(scene: Scene, what: str) -> Iterator[None]:
 
 
 class _Watch:
-    """Looks at the listeners' connections, in a thread of its own."""
+    """Looks at the listeners' connections, in a thread of its own.
+
+    A wait is as long as the looks that met it. Its time by the clock is simpler, but has all of a stall of the machine,
+    which costs the looks one.
+    """
 
     def __init__(self, scene: Scene) -> None:
         self._admin = scene.server.connect()
         query = "SELECT backend_pid FROM pgqueue.session WHERE id > 0"  # below 0: sessions of plain SQL
         self._pids = [row[0] for row in self._admin.execute(query)]
         self._over = threading.Event()
-        self._found: dict[str, float] = {}
+        self._found = Counter[tuple[str, datetime]]()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def end(self) -> str:
-        """The statements that waited, with the longest time of each."""
+        """The statements that waited, each with the looks that met it."""
         self._over.set()
         self._thread.join()
         self._admin.close()
-        return "; ".join(f"{seconds:.2f} s in {query}" for query, seconds in self._found.items() if seconds > BRIEF)
+        return "; ".join(f"{looks} looks met {query}" for (query, _), looks in self._found.items() if looks > BRIEF)
 
     def _look(self) -> None:
         query = """
-            SELECT left(regexp_replace(a.query, '\\s+', ' ', 'g'), 60),
-                   extract(epoch FROM clock_timestamp() - l.waitstart)::float8
+            SELECT left(regexp_replace(a.query, '\\s+', ' ', 'g'), 60), l.waitstart
               FROM pg_stat_activity a
               JOIN pg_locks l ON l.pid = a.pid AND NOT l.granted AND l.locktype <> 'advisory'
              WHERE a.pid = ANY (%s) AND l.waitstart IS NOT NULL
         """
         while not self._over.wait(WATCH):
-            for statement, seconds in self._admin.execute(query, [self._pids]):
-                self._found[statement] = max(seconds, self._found.get(statement, 0.0))
+            self._found.update(self._admin.execute(query, [self._pids]).fetchall())
