@@ -97,7 +97,7 @@ class Sentry:
                 try:
                     yield
                 except BaseException as error:
-                    if self._every or run.buries(error):
+                    if run.fails(error) if self._every else run.buries(error):
                         _report(error)
                     raise
 
@@ -129,7 +129,8 @@ class Sentry:
             if "monitor_config" not in known or run.buries(error):  # else the next attempt ends the check-in
                 capture_checkin(**known | {"check_in_id": id}, status="error", duration=time.monotonic() - began)
             raise
-        capture_checkin(**known | {"check_in_id": id}, status="ok", duration=time.monotonic() - began)
+        status: Literal["ok", "error"] = "error" if run.given_up() else "ok"
+        capture_checkin(**known | {"check_in_id": id}, status=status, duration=time.monotonic() - began)
 
     def _check_in(self, run: Running) -> dict[str, Any] | None:
         """The common fields of a run's check-ins; None: it has none. All attempts of an occurrence have one id."""

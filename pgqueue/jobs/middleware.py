@@ -66,6 +66,10 @@ class Running:
         args: the arguments by name, as JSON values.
         headers: the strings that were stored with the task.
         buries: whether the task is buried if the run ends with this exception; by the job's Retry.
+        fails: whether the attempt counts as failed if the run ends with this exception. One that is cancelled, that the
+            end of the worker cuts off, or that raises RetryLater(counts=False), does not.
+        given_up: whether the worker has settled or lost the task while the function went on, for example at its time
+            limit, or when its take was over. What the function does then has no effect on the task.
         result: the function's result, after the run.
     """
 
@@ -77,6 +81,8 @@ class Running:
     args: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     buries: Callable[[BaseException], bool] = field(default=lambda error: True, repr=False)
+    fails: Callable[[BaseException], bool] = field(default=lambda error: True, repr=False)
+    given_up: Callable[[], bool] = field(default=lambda: False, repr=False)
     result: Any = None
 
 

@@ -121,8 +121,8 @@ class Served:
 
     def max_attempts(self, retry: Retry) -> int | None:
         """The lowest limit of attempts of a handler or a job; `retry` is that of all without their own. None: none."""
-        jobs = [*self.jobs.values(), *(job for one in self.registries.values() for job in one.values())]
-        own = [job.settings.retry or retry for job in jobs] if self.queues else []
+        known = [getattr(one, "retry", None) or retry for one in self.registries.values()]  # one may list no jobs yet
+        own = [*known, *(job.settings.retry or retry for job in self.jobs.values())] if self.queues else []
         plain = [retry] if self.handlers or self.batches else []
         return min((one.most_takes for one in [*own, *plain] if one.most_takes is not None), default=None)
 

@@ -9,8 +9,8 @@ from .._calls.take import Taken
 from .._values import data
 from ..jobs.job import Job
 from ..jobs.middleware import Running, around_arun, around_run
-from .failures import failure
-from .runs import STOPPED, Run, current
+from .failures import Failure, failure
+from .runs import OVER, STOPPED, Run, current
 from .serving import Policy
 
 Policies = Callable[[Taken], Policy]
@@ -47,15 +47,17 @@ def _running(job: Job[..., Any], policy: Policies) -> Running:
         waited=max(0.0, row.waited + (run.began - row.arrived if row.arrived else 0.0)),
         args=whole.get("args") or {},
         headers=_strings(whole.get("headers")),
-        buries=lambda error: _buries(run, policy, error),
+        buries=lambda error: (failed := _failure(run, policy, error)) is not None and failed.delay is None,
+        fails=lambda error: (failed := _failure(run, policy, error)) is not None and failed.counts,
+        given_up=lambda: run.written_off or run.cut is OVER,
     )
 
 
-def _buries(run: Run, policy: Policies, error: BaseException) -> bool:
-    """Whether an exception of a handler buries its task. That of a cancellation or of the end of a grace does not."""
-    if run.cancelled or run.cut is STOPPED:
-        return False
-    return failure(run.task, run.failed_by(error), policy(run.task).retry, run.began).delay is None
+def _failure(run: Run, policy: Policies, error: BaseException) -> Failure | None:
+    """What an exception of a handler does to its task; None: it is cancelled or given back, or has been given up."""
+    if run.cancelled or run.written_off or run.cut is STOPPED or run.cut is OVER:
+        return None
+    return failure(run.task, run.failed_by(error), policy(run.task).retry, run.began)
 
 
 def _strings(headers: Any) -> dict[str, str]:

@@ -100,6 +100,20 @@ def test_every_attempt_can_be_an_event(blocking: Blocking, kept: Kept) -> None:
     assert [event["tags"]["pgqueue.attempt"] for event in kept.of("event")] == ["1", "2", "3"]
 
 
+def test_what_does_not_count_as_failed_makes_no_event(blocking: Blocking, kept: Kept) -> None:
+    client = blocking()
+    client.middleware.append(Sentry(events="every"))
+
+    @client.job(queue="q")
+    def send(task: pgqueue.Task) -> None:
+        raise pgqueue.RetryLater(3600, counts=False)
+
+    task = send.put()
+    with working(client):
+        eventually(lambda: task.outcome().state == "delayed")
+    assert kept.of("event") == []
+
+
 def test_a_retry_that_helps_makes_no_event(blocking: Blocking, kept: Kept) -> None:
     client = blocking()
     client.middleware.append(Sentry())

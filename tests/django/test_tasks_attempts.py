@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 
 import errands
@@ -34,6 +35,7 @@ import pgqueue
 from pgqueue.contrib.django import clients, queue
 from pgqueue.contrib.django.backend import register
 from pgqueue.contrib.django.testing import run_tasks
+from pgqueue.worker.served import Served
 
 pytestmark = pytest.mark.usefixtures("tasks_configured")
 
@@ -151,15 +153,37 @@ def test_an_error_that_would_end_a_program_counts_by_the_backends_attempts(db, e
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_an_attempt_that_takes_too_long_has_failed(kind):
+    """A thread goes on. That its function returns in the end is no success of the task, so no signal tells of it."""
     hang = errands.hang if kind == "sync" else errands.hang_async
-    with configured(timeout=2):
-        result, after = hang.enqueue(), errands.add.enqueue(1)
-        with working(concurrency=1):
-            (error,) = failed(result).errors
-            assert done(after).return_value == 1
-            errands.go_on.set()
+    ended = threading.Event()
+
+    class Watching:
+        """Outside of the backend's own middleware."""
+
+        @contextmanager
+        def run(self, run):
+            try:
+                yield
+            finally:
+                if run.job == hang.module_path:
+                    ended.set()
+
+    watching = Watching()
+    with configured(timeout=2), receiving(framework.signals.task_finished) as told:
+        clients.client().middleware.append(watching)
+        try:
+            result, after = hang.enqueue(), errands.add.enqueue(1)
+            with working(concurrency=1):
+                (error,) = failed(result).errors
+                assert done(after).return_value == 1
+                errands.go_on.set()
+                assert ended.wait(30)
+        finally:
+            clients.client().middleware.remove(watching)
     assert error.exception_class is TimeoutError
     assert result.attempts == 1
+    finished = [one for _, _, id, one in told if id == result.id]
+    assert finished == ([] if kind == "sync" else [Status.FAILED])
 
 
 def test_a_task_may_say_what_becomes_of_it():
@@ -192,6 +216,15 @@ def test_middleware_and_statistics_know_a_task_by_its_path(db):
         clients.client().middleware.remove(middleware)
     assert ran == [("errands.add", {"from": "a request"}, [1])]
     eventually(lambda: column(db, "SELECT job FROM pgqueue.job_stats") == ["errands.add"])
+
+
+@pytest.mark.parametrize(("attempts", "most"), [(1, 20), (30, 30)])
+def test_a_worker_knows_the_limit_of_tasks_before_it_has_imported_one(attempts, most):
+    """It registers that limit at its start; the database charges no death of its neighbours' taker without it."""
+    with configured(max_attempts=attempts):
+        register(clients.client())
+        assert [len(tasks) for tasks in clients.client().registries.values()] == [0]
+        assert Served.of(clients.client()).max_attempts(pgqueue.Retry(attempts=50)) == most
 
 
 def test_a_task_that_kills_its_workers_is_not_run_for_ever(db):

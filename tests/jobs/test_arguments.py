@@ -213,7 +213,7 @@ def test_without_pydantic_other_types_are_refused_at_registration(client: Client
     def send(it): ...
 
     send.__annotations__ = {"it": annotation}
-    with pytest.raises(ValueError, match=r"test_arguments.py:\d+\): parameter 'it' .* install pgqueue\[jobs\]"):
+    with pytest.raises(ValueError, match=r"test_arguments.py:\d+\): parameter 'it' .* install 'pgqueue-core\[jobs\]'"):
         client.job(name="send")(send)
 
 

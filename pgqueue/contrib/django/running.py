@@ -55,12 +55,14 @@ class Tasks(Mapping[str, Job[..., Any]]):
         backend: the backend.
         database: the alias of its database.
         isolated: whether they run in child processes.
+        retry: of all of them. A worker asks for it when it begins, and has imported none of the tasks then.
     """
 
     def __init__(self, backend: BaseTaskBackend, options: Options) -> None:
         self.backend = backend
         self.isolated = options.isolation == "process"
         self.database = options.database
+        self.retry = options.retry
         self._home = Home(options.database)
         self._settings = Settings(
             retry=options.retry,
@@ -188,8 +190,8 @@ class _Telling:
             raise
         finally:
             _present.reset(token)
-        _has_succeeded(run, result)
-        task_finished.send_robust(sender=self._sender, task_result=result)
+        if _has_succeeded(run, result):
+            task_finished.send_robust(sender=self._sender, task_result=result)
 
     @asynccontextmanager
     async def arun(self, run: Running) -> AsyncIterator[None]:
@@ -204,8 +206,8 @@ class _Telling:
             raise
         finally:
             _present.reset(token)
-        _has_succeeded(run, result)
-        await task_finished.asend_robust(sender=self._sender, task_result=result)
+        if _has_succeeded(run, result):
+            await task_finished.asend_robust(sender=self._sender, task_result=result)
 
     @property
     def _client(self) -> Client:
@@ -228,6 +230,10 @@ def _has_failed(run: Running, result: TaskResult[..., Any], error: BaseException
     return True
 
 
-def _has_succeeded(run: Running, result: TaskResult[..., Any]) -> None:
+def _has_succeeded(run: Running, result: TaskResult[..., Any]) -> bool:
+    """Whether the task succeeds. One that was given up, for example at its time limit, has ended before."""
+    if run.given_up():
+        return False
     value = run.result["return_value"]
     results.change(result, status=results.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)
+    return True
