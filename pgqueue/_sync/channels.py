@@ -117,9 +117,9 @@ class Channels:
 
         Args:
             channel: as for wait.
-            payload: a string of any size. Above 7999 bytes it is stored in a table, from which it is removed later.
+            payload: a string of up to 64 MiB. Above 7999 bytes it is stored in a table, from which it is removed later.
             conn: the caller's connection: the payload is sent when its transaction commits, and never if it rolls
-                back. The same payload posted twice in one transaction arrives once.
+                back. The same payload of up to 7999 bytes, posted twice in one transaction, arrives once.
 
         Raises:
             ValueError: the channel's name, or the payload, is not valid.

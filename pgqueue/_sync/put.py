@@ -72,10 +72,11 @@ class Putting:
                 data and options.
             sender: the UUID of the sender, for listings that leave out their reader's own messages.
             after: tasks, batches or ids, one or a sequence: the task is `waiting` until all of them have ended. One
-                that no longer exists counts as done. The task's delay, run_at and ttl count from then on.
+                that is gone counts as done, unless it is known to have failed or to have been cancelled. The task's
+                delay, run_at and ttl count from then on.
             on_failure: if one of them fails, expires, or is deleted or cancelled: `wait` (the default) until it is
-                kicked and done, `bury` this task, or `run` it. With `wait`, a task after one that no longer exists is
-                buried.
+                kicked and done, `bury` this task, or `run` it. With `wait`, a task after one that cannot be done any
+                more is buried.
             batch: an open batch, to which the task belongs; see Client.batch.
             unique_data: True: the key is a digest of the data, so that no two unfinished tasks have equal data. The
                 headers of a job's task do not count. Default: False.

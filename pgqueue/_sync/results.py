@@ -37,7 +37,7 @@ class Results:
     def attempts(self, task: TaskLike) -> list[Attempt]:
         """The failed attempts of a task, the first one first: the last ten, each with its error and traceback.
 
-        They are kept as long as the task, and at least an hour after its end, or as long as its result.
+        They are kept as long as the task and its result, and each at least for an hour after it ended.
 
         Raises:
             TaskIdRequired: the id is not an int or a string of digits.

@@ -11,7 +11,7 @@ only its own.
 The task is that of the code that logs: a thread of the worker, a coroutine, the asyncio tasks that it starts, and
 asyncio.to_thread. Records of a thread that a handler starts otherwise have it only if the thread gets the context:
 `threading.Thread(target=contextvars.copy_context().run, args=(function,))`, or `pool.submit(copy_context().run,
-function)`. Records of a handler in a process of its own are filtered there: the process has to set up its logging.
+function)`. Records of a handler in a process of its own are logged by the worker, with these attributes.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Retry:
 
     Attributes:
         attempts: after this number of failed attempts the task is buried. None: never.
-        takes: a task whose worker died is run again until it has been taken this number of times; by then the task
-            itself may have killed the workers. None: as often as `attempts` says.
+        takes: at this number of attempts, failed ones and those lost with a worker together, a task that comes back is
+            buried without a run: it may itself have killed the workers. None: as many as `attempts`.
         delay: seconds, or a timedelta, after the first failed attempt.
         factor: each further delay is this much longer; 1 is a fixed delay.
         max_delay: the longest delay, in seconds or as a timedelta.

@@ -1,8 +1,8 @@
--- Posting to named channels: NOTIFY, for payloads of any size.
+-- Posting to named channels: NOTIFY, for payloads of up to 64 MiB.
 --
 -- A channel is a channel of PostgreSQL: LISTEN in psql hears posts, and wait() hears a NOTIFY from psql.
--- A post arrives when its transaction commits, and never when it rolls back; the same payload posted twice in one
--- transaction arrives once, which is PostgreSQL's rule.
+-- A post arrives when its transaction commits, and never when it rolls back; the same payload of up to 7999
+-- bytes, posted twice in one transaction, arrives once, which is PostgreSQL's rule.
 --
 -- NOTIFY carries 7999 bytes. A larger payload is kept in a table, and NOTIFY carries its id behind a mark; a payload
 -- that happens to begin with the mark is stored too. Listeners fetch it as soon as they hear of it.

@@ -31,8 +31,8 @@
 -- A has to be marked, which locks its row, and an ack of A then waits for T1. A user's transaction T1 may be long, and
 -- must not hold up the ack. So T1 marks A itself only if T1 put A too, or if T1 ends with this call (alone). Else the
 -- dependency is N, not followed, and the first tick after the commit of T1 marks A, or finds that A is gone. A task
--- that is gone counts as done, also if it was deleted or cancelled or has expired before it was marked; and so does an
--- id that another open transaction has drawn.
+-- that is gone counts as done, also if it was deleted or has expired before it was marked, unless an outcome of it is
+-- kept that says that it failed or was cancelled; and so does an id that another open transaction has drawn.
 --
 -- Circles. A task waits only for older tasks and batches: an id that no put has returned is refused, and so is a batch
 -- that is not closed, that is, does not have all its members yet. So no circle can arise, and none is searched for.
