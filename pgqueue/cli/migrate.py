@@ -36,7 +36,7 @@ def up(given: str | None, revision: str, server: int | None) -> None:
         migrations.up(conninfo, revision=revision, server=server)
     after = migrations.status(conninfo).current
     if before == after:
-        click.echo(f"nothing to do: schema pgqueue is at version {after}")
+        click.echo(f"schema pgqueue stays at version {after}; its functions and views were made again")
     elif before is None:
         click.echo(f"created schema pgqueue at version {after}")
     else:

@@ -234,7 +234,7 @@ def test_migrate_up_status_and_down(empty_dsn):
 
     assert call("status") == (1, "not installed (database: nothing, library: 0001)\n")
     assert call("up") == (0, "created schema pgqueue at version 0001\n")
-    assert call("up") == (0, "nothing to do: schema pgqueue is at version 0001\n")
+    assert call("up") == (0, "schema pgqueue stays at version 0001; its functions and views were made again\n")
     assert call("status") == (0, "up to date (database: 0001, library: 0001)\n")
     assert call("down") == (0, "removed schema pgqueue, which was at version 0001\n")
     assert call("status") == (1, "not installed (database: nothing, library: 0001)\n")
