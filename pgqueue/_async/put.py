@@ -103,12 +103,11 @@ class AsyncPutting:
             LockBlocked: until the end of the time another backend kept all puts out of a queue with a capacity.
             ConnectionLost: whether the task was put is unknown.
         """
-        if conn is None:
-            conn = self._shell.joined(waiting=timeout != 0)
         put = PutOptions.of(options)
         seconds: float | None = 0.0
         if timeout != 0:
-            seconds = room.check(timeout, in_transaction=conn is not None)
+            joins = conn is not None or self._shell.joined(waiting=True) is not None
+            seconds = room.check(timeout, in_transaction=joins)
         placed = await self._place(data, put, conn, seconds)
         if placed.id is None and seconds != 0:
             return None
@@ -182,6 +181,8 @@ class AsyncPutting:
 
     async def _place(self, data: Any, put: PutOptions, conn: Conn | None, timeout: float | None = 0) -> Placed:
         shell = self._shell
+        if conn is None:
+            conn = shell.joined(waiting=timeout != 0)
         text = shell.encode(data)
         if shell.together is not None and put.usual and conn is None and timeout == 0:
             return await shell.together.put(self.name, text, put)

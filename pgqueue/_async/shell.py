@@ -97,6 +97,8 @@ class AsyncShell(ShellBase):
 
     async def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False, waits: bool = False) -> None:
         """Make the queue, its lanes and flows: made in the caller's transaction, they would block other clients."""
+        if conn is None:
+            conn = self.joined()
         if conn is not None and queue not in self.core.queue_ids:
             ids = await self.connections.run(queue_ids([queue]))
             self.core.queue_ids.update(ids)

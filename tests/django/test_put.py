@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 
 import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
@@ -55,6 +56,37 @@ def test_as_the_very_first_statement(pooled, db, new):
         mail.put_many([{"n": 3}, {"n": 4}], delay=60)
         assert column(db, DATA) == []
     assert column(db, DATA) == [{"n": 2}, {"n": 3}, {"n": 4}]
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda task: queue("new").put("x"),
+        lambda task: queue("new").put("x", timeout=timedelta()),
+        lambda task: queue("new").put_many(["x"]),
+        lambda task: queue("new").put_unique("x"),
+        lambda task: queue("new").urgent("x"),
+        lambda task: task.ack(put=[pgqueue.Put("new", "x")]),
+        lambda task: task.forward("new", "x"),
+    ],
+    ids=["put", "put at once", "put_many", "put_unique", "urgent", "ack", "forward"],
+)
+def test_a_new_queue_is_there_for_others_before_the_commit(pooled, db, put):
+    queue("old").put("x")
+    task = queue("old").take(0)
+    with rolled_back():
+        put(task)
+        assert column(db, "SELECT name FROM pgqueue.queues ORDER BY name") == ["new", "old"]
+    assert column(db, "SELECT queue FROM pgqueue.tasks") == ["old"]
+    client().close()
+
+
+@pytest.mark.parametrize("verb", ["put", "put_unique", "urgent"])
+def test_a_task_that_a_put_waits_for_can_be_acked_before_the_commit(pooled, db, verb):
+    before = queue("mail").put("before")
+    with transaction.atomic():
+        assert getattr(queue("mail"), verb)("after", after=before).state == "waiting"
+        assert column(db, "SELECT id FROM pgqueue.task FOR UPDATE SKIP LOCKED") == [before.id]
 
 
 def test_with_the_data_that_it_is_about(pooled, db):
