@@ -14,6 +14,10 @@ from .._values.arguments import Seconds
 from .shell import AsyncShell
 from .task import AsyncTask
 
+IN_TRANSACTION = (
+    "a pop with conn cannot wait, nor be of several queues: wait outside of the transaction, or pop again in another"
+)
+
 
 async def take(
     shell: AsyncShell,
@@ -35,6 +39,8 @@ async def take(
 async def pop(shell: AsyncShell, queues: list[str], n: int, timeout: Seconds | None) -> list[AsyncTask]:
     """Up to n tasks of several queues, taken and acked, as soon as there is one; see pops.pop."""
     n, seconds = arguments.count("n", n), arguments.timeout(timeout)
+    if shell.joined(waiting=True) is not None:  # a rollback would not bring back what another connection pops
+        raise ValueError(IN_TRANSACTION)
     flow = pops.pop(shell.core, await shell.listener(), Signal, queues, n, seconds)
     return [from_popped(AsyncTask, row, row.queue, shell) for row in await shell.drive(flow)]
 
@@ -100,7 +106,7 @@ class AsyncTaking:
             The tasks, in the state `done`. An empty list if no task was ready in time, or when the client is closed.
 
         Raises:
-            ValueError: `n` is below 1, or there is a `timeout` with a `conn`.
+            ValueError: `n` is below 1, or there is a `timeout` with a `conn`, or inside Django's atomic().
             ConnectionLost: whether tasks were popped is unknown.
             ServerError: the server cannot be reached, for longer than both timeout and connect_timeout.
             LockBlocked: another backend kept this client from taking, until the timeout was over and for a second more.
@@ -108,7 +114,7 @@ class AsyncTaking:
         shell = self._shell
         if arguments.timeout(timeout) != 0:
             if conn is not None:
-                raise ValueError("a pop with conn cannot wait: wait without conn, or pop again in another transaction")
+                raise ValueError(IN_TRANSACTION)
             return await pop(shell, [self.name], n, timeout)
         rows = await shell.run(calls.pop(self.name, n, shell.fence().session), conn)
         return [from_popped(AsyncTask, row, self.name, shell) for row in rows]

@@ -16,6 +16,10 @@ from .._values.arguments import Seconds
 from .shell import Shell
 from .task import Task
 
+IN_TRANSACTION = (
+    "a pop with conn cannot wait, nor be of several queues: wait outside of the transaction, or pop again in another"
+)
+
 
 def take(
     shell: Shell,
@@ -37,6 +41,8 @@ def take(
 def pop(shell: Shell, queues: list[str], n: int, timeout: Seconds | None) -> list[Task]:
     """Up to n tasks of several queues, taken and acked, as soon as there is one; see pops.pop."""
     n, seconds = arguments.count("n", n), arguments.timeout(timeout)
+    if shell.joined(waiting=True) is not None:  # a rollback would not bring back what another connection pops
+        raise ValueError(IN_TRANSACTION)
     flow = pops.pop(shell.core, shell.listener(), Signal, queues, n, seconds)
     return [from_popped(Task, row, row.queue, shell) for row in shell.drive(flow)]
 
@@ -102,7 +108,7 @@ class Taking:
             The tasks, in the state `done`. An empty list if no task was ready in time, or when the client is closed.
 
         Raises:
-            ValueError: `n` is below 1, or there is a `timeout` with a `conn`.
+            ValueError: `n` is below 1, or there is a `timeout` with a `conn`, or inside Django's atomic().
             ConnectionLost: whether tasks were popped is unknown.
             ServerError: the server cannot be reached, for longer than both timeout and connect_timeout.
             LockBlocked: another backend kept this client from taking, until the timeout was over and for a second more.
@@ -110,7 +116,7 @@ class Taking:
         shell = self._shell
         if arguments.timeout(timeout) != 0:
             if conn is not None:
-                raise ValueError("a pop with conn cannot wait: wait without conn, or pop again in another transaction")
+                raise ValueError(IN_TRANSACTION)
             return pop(shell, [self.name], n, timeout)
         rows = shell.run(calls.pop(self.name, n, shell.fence().session), conn)
         return [from_popped(Task, row, self.name, shell) for row in rows]

@@ -15,7 +15,7 @@ from django_orders.models import Order
 from statements import column
 
 import pgqueue
-from pgqueue.contrib.django import client, queue
+from pgqueue.contrib.django import client, clients, queue
 
 pytestmark = pytest.mark.once  # what Django does; the statements are those of other connections
 
@@ -203,6 +203,29 @@ def test_a_full_queue_is_waited_for_outside_of_a_transaction_only(django_db):
     with pytest.raises(ValueError, match="cannot wait for room"):
         one.put(2, timeout=5)
     transaction.set_autocommit(True)
+    client().close()
+
+
+@pytest.mark.parametrize("timeout", [5, None, timedelta(seconds=5)], ids=str)
+def test_a_pop_waits_outside_of_a_transaction_only(pooled, db, timeout):
+    """Its connection is its own, so a rollback could not bring the tasks back."""
+    mail = queue("mail")
+    mail.put_many([1, 2, 3])
+    with transaction.atomic(), pytest.raises(ValueError, match="cannot wait"):
+        mail.pop(timeout=timeout)
+    with transaction.atomic(), pytest.raises(ValueError, match="cannot wait"):
+        mail.pop(timeout=timeout, conn=connection)
+    with transaction.atomic(), pytest.raises(ValueError, match="several queues"):
+        clients.joined().pop(["mail", "letters"])
+    with rolled_back():
+        assert [task.data for task in mail.pop(2, timedelta())] == [1, 2]
+    assert column(db, DATA) == [1, 2, 3]
+    assert [task.data for task in mail.pop(timeout=timeout)] == [1]
+    transaction.set_autocommit(False)
+    with pytest.raises(ValueError, match="cannot wait"):
+        mail.pop(timeout=timeout)
+    transaction.set_autocommit(True)
+    assert [task.data for task in client().queue("mail").pop(2, timeout)] == [2, 3]
     client().close()
 
 

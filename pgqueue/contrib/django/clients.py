@@ -51,8 +51,8 @@ def queue(name: str, using: str = "default") -> Queue:
     """The queue of this name, on Django's own connection to a database.
 
     A call of one statement (put, put_many, pop, ack, stats, ...) runs on `connections[using]`, as part of its
-    transaction: a put inside atomic() takes effect when that commits. A call that waits (take, or a put with a timeout)
-    uses the client's own connections.
+    transaction: a put inside atomic() takes effect when that commits. A call that waits (take, or a put or pop with a
+    timeout) uses the client's own connections; inside atomic() such a put or pop raises ValueError.
 
     Args:
         name: 1 to 200 characters.
