@@ -10,7 +10,7 @@ from .._calls.call import Call
 from .._calls.put import allow_flows, allow_lanes, queue_ids
 from .._calls.take import Taken
 from .._engine import session
-from .._engine.awaiting import Conn, Connections, Signal, begin, drive, end, in_thread, run_on
+from .._engine.awaiting import Conn, Connections, Signal, begin, check_conn, drive, end, in_thread, run_on
 from .._engine.core import Core
 from .._engine.listener import Listener
 from .._engine.outages import Pauses
@@ -96,9 +96,14 @@ class AsyncShell(ShellBase):
                 await self.drive(session.refused(error, Signal, left, pauses, conn is not None))
 
     async def prepare_put(self, queue: str, conn: Conn | None, *, in_lanes: bool = False, waits: bool = False) -> None:
-        """Make the queue, its lanes and flows: made in the caller's transaction, they would block other clients."""
+        """Make the queue, its lanes and flows: made in the caller's transaction, they would block other clients.
+
+        Raises TypeError before that if the put cannot run on `conn`.
+        """
         if conn is None:
             conn = self.joined()
+        else:
+            check_conn(conn)
         if conn is not None and queue not in self.core.queue_ids:
             ids = await self.connections.run(queue_ids([queue]))
             self.core.queue_ids.update(ids)

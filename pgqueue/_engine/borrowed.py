@@ -10,7 +10,7 @@ first such connection arrives, so an application needs only the libraries that i
 
     run(conn, call) -> the call's result                  for the blocking shell
     async run_async(conn, call) -> the call's result      for the awaiting one
-    refuse(conn) -> None                                  raises TypeError if conn is not a connection of its library
+    check(conn), check_async(conn) -> None                raise TypeError for a conn on which these cannot run a call
 
 and raises its errors as sqlstates.translate maps them.
 """
@@ -58,10 +58,24 @@ AsyncConn: TypeAlias = (
 ADAPTERS = {"sqlalchemy": "pgqueue.contrib.sqlalchemy", "django": "pgqueue.contrib.django.connections"}
 
 
+def check(conn: Conn) -> None:
+    """Raise TypeError if run() would do so for this conn."""
+    if not isinstance(conn, psycopg.Connection):
+        _adapter(conn, "psycopg.Connection").check(conn)
+
+
+def check_async(conn: AsyncConn) -> None:
+    """As check(), for run_async()."""
+    if not isinstance(conn, psycopg.AsyncConnection):
+        _adapter(conn, "psycopg.AsyncConnection").check_async(conn)
+
+
 def run(conn: Conn, call: Call[T]) -> T:
     """Run a call on the caller's connection. Raises TypeError for an unknown kind of connection."""
     if not isinstance(conn, psycopg.Connection):
-        done: T = _adapter(conn, "psycopg.Connection").run(conn, call)
+        adapter = _adapter(conn, "psycopg.Connection")
+        adapter.check(conn)
+        done: T = adapter.run(conn, call)
         return done
     # An explicit cursor class and row factory: the caller's connection may have others.
     with translated(conn), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
@@ -71,7 +85,9 @@ def run(conn: Conn, call: Call[T]) -> T:
 async def run_async(conn: AsyncConn, call: Call[T]) -> T:
     """As run(), for the awaiting shell."""
     if not isinstance(conn, psycopg.AsyncConnection):
-        done: T = await _adapter(conn, "psycopg.AsyncConnection").run_async(conn, call)
+        adapter = _adapter(conn, "psycopg.AsyncConnection")
+        adapter.check_async(conn)
+        done: T = await adapter.run_async(conn, call)
         return done
     with translated(conn):
         async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
@@ -100,7 +116,5 @@ def translated(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> 
 def _adapter(conn: object, expected: str) -> Any:
     for kind in type(conn).__mro__:
         if name := ADAPTERS.get(kind.__module__.partition(".")[0]):
-            adapter = importlib.import_module(name)
-            adapter.refuse(conn)
-            return adapter
+            return importlib.import_module(name)
     raise TypeError(f"conn must be a {expected}, or a connection of SQLAlchemy or Django, not {type(conn).__name__}")

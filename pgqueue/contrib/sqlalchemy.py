@@ -47,9 +47,6 @@ def url(dsn: str | None = None, *, driver: str = "psycopg") -> URL:
 
 def run(conn: Any, call: Call[T]) -> T:
     """Run a call in the transaction that a Session, scoped_session or Connection is in."""
-    if not isinstance(conn, (Session, scoped_session, Connection)):
-        raise TypeError(f"conn must be a Session or Connection, not {type(conn).__name__}, which needs an AsyncClient")
-    _insist_on_postgresql(conn)
     with _translated():
         result = conn.execute(_statement(call.sql), _arguments(call), execution_options=OPTIONS)
         rows = [tuple(row) for row in result.fetchall()]
@@ -58,21 +55,32 @@ def run(conn: Any, call: Call[T]) -> T:
 
 async def run_async(conn: Any, call: Call[T]) -> T:
     """As run(), for an AsyncSession, async_scoped_session or AsyncConnection."""
-    if isinstance(conn, (Session, scoped_session, Connection)):
-        raise TypeError(
-            f"conn must be an AsyncSession or AsyncConnection, not {type(conn).__name__}, which needs a Client"
-        )
-    _insist_on_postgresql(conn)
     with _translated():
         result = await conn.execute(_statement(call.sql), _arguments(call), execution_options=OPTIONS)
         rows = [tuple(row) for row in result.fetchall()]
     return call.read(rows)
 
 
-def refuse(conn: Any) -> None:
-    """Raise TypeError for a SQLAlchemy object that is neither a session nor a connection, for example an engine."""
+def check(conn: Any) -> None:
+    """Raise TypeError if conn is not for run(). Sends nothing."""
+    if not isinstance(conn, (Session, scoped_session, Connection)):
+        _refuse(conn)
+        raise TypeError(f"conn must be a Session or Connection, not {type(conn).__name__}, which needs an AsyncClient")
+    _insist_on_postgresql(conn)
+
+
+def check_async(conn: Any) -> None:
+    """Raise TypeError if conn is not for run_async(). Sends nothing."""
     if isinstance(conn, (Session, scoped_session, Connection)):
-        return
+        raise TypeError(
+            f"conn must be an AsyncSession or AsyncConnection, not {type(conn).__name__}, which needs a Client"
+        )
+    _refuse(conn)
+    _insist_on_postgresql(conn)
+
+
+def _refuse(conn: Any) -> None:
+    """Raise TypeError for a SQLAlchemy object that is neither a session nor a connection, for example an engine."""
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session  # needs greenlet
 
     if not isinstance(conn, (AsyncSession, async_scoped_session, AsyncConnection)):
@@ -80,7 +88,7 @@ def refuse(conn: Any) -> None:
 
 
 def _insist_on_postgresql(conn: Any) -> None:
-    """Raise TypeError before anything is sent. A session has its engine without connecting."""
+    """Raise TypeError for another database system. A session has its engine without connecting."""
     dialect = conn.dialect if hasattr(conn, "dialect") else conn.get_bind().dialect
     if dialect.name != "postgresql":
         raise TypeError(f"conn must be connected to PostgreSQL, not to {dialect.name}")

@@ -180,9 +180,19 @@ async def test_what_is_no_connection_is_a_type_error(shell, client, queue, db, d
         wrong = db if shell.name == "async" else await psycopg.AsyncConnection.connect(dsn)
     else:
         wrong = {"dsn": dsn, "cursor": db.cursor(), "client": client}[kind]
-    for call in (lambda: queue.put(1, conn=wrong), lambda: queue.ack(1, conn=wrong), lambda: queue.pop(conn=wrong)):
+    calls = [
+        lambda: queue.put(1, conn=wrong),
+        lambda: queue.put(1, lane="a", conn=wrong),
+        lambda: queue.put(1, after=1, conn=wrong),
+        lambda: queue.put_many([1], conn=wrong),
+        lambda: client.put_graph([pgqueue.Put("q", 1)], conn=wrong),
+        lambda: queue.ack(1, put=[pgqueue.Put("q", 1)], conn=wrong),
+        lambda: queue.ack(1, conn=wrong),
+        lambda: queue.pop(conn=wrong),
+    ]
+    for call in calls:
         with pytest.raises(TypeError, match="conn must be a psycopg"):
             await call()
     if isinstance(wrong, psycopg.AsyncConnection):
         await wrong.close()
-    assert rows(db, TASKS) == []
+    assert rows(db, "SELECT name FROM pgqueue.queues") == []  # nothing was sent

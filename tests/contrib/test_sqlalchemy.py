@@ -15,7 +15,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
-from statements import column, rows
+from statements import column
 
 import pgqueue
 from pgqueue import migrate
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.once  # what SQLAlchemy and its drivers do; the stateme
 
 PLAIN = sqlalchemy.text("SELECT 1")
 TASKS = "SELECT data FROM pgqueue.tasks ORDER BY id"
+QUEUES = "SELECT name FROM pgqueue.queues"
 OPEN = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
 
 
@@ -248,14 +249,16 @@ async def test_what_is_no_connection_is_a_type_error(driver, dsn, db):
         for wrong in (it.engine, make, Order(id=1), sqlalchemy.text("x")):
             with pytest.raises(TypeError, match=f"conn must be a session or a connection.*not {type(wrong).__name__}"):
                 await done(it.client.queue("q").put("x", conn=wrong))
+        assert column(db, QUEUES) == []  # nothing was sent
 
 
-async def test_the_two_worlds_are_told_apart(dsn):
+async def test_the_two_worlds_are_told_apart(dsn, db):
     async with caller("psycopg", "session", dsn) as one, caller("asyncpg", "session", dsn) as other:
         with pytest.raises(TypeError, match="not AsyncSession, which needs an AsyncClient"):
             one.client.queue("q").put("x", conn=other.conn)
         with pytest.raises(TypeError, match="not Session, which needs a Client"):
             await other.client.queue("q").put("x", conn=one.conn)
+        assert column(db, QUEUES) == []
 
 
 def test_another_database_system_is_refused_before_anything_is_sent(dsn, db):
@@ -267,7 +270,7 @@ def test_another_database_system_is_refused_before_anything_is_sent(dsn, db):
             with pytest.raises(TypeError, match="PostgreSQL, not to sqlite"):
                 client.queue("q").put("x", conn=wrong)
     lite.dispose()
-    assert (seen, rows(db, TASKS)) == ([], [])
+    assert (seen, column(db, QUEUES)) == ([], [])
 
 
 # --- the way from a DSN to an engine

@@ -19,6 +19,7 @@ from pgqueue.contrib.django import client, clients, queue
 
 pytestmark = pytest.mark.once  # what Django does; the statements are those of other connections
 
+QUEUES = "SELECT name FROM pgqueue.queues ORDER BY name"
 DATA = "SELECT data FROM pgqueue.tasks ORDER BY id"
 
 
@@ -76,7 +77,7 @@ def test_a_new_queue_is_there_for_others_before_the_commit(pooled, db, put):
     task = queue("old").take(0)
     with rolled_back():
         put(task)
-        assert column(db, "SELECT name FROM pgqueue.queues ORDER BY name") == ["new", "old"]
+        assert column(db, QUEUES) == ["new", "old"]
     assert column(db, "SELECT queue FROM pgqueue.tasks") == ["old"]
     client().close()
 
@@ -284,10 +285,12 @@ async def test_from_async_code(django_db, db):
     assert await sync_to_async(column)(db, DATA) == ["in a transaction"]
     async with pgqueue.AsyncClient(client().shell.core.settings.dsn) as awaiting:
         with pytest.raises(TypeError, match="sync_to_async"):
-            await awaiting.queue("mail").put(1, conn=connection)  # type: ignore[call-overload]  # on purpose
+            await awaiting.queue("new").put(1, conn=connection)  # type: ignore[call-overload]  # on purpose
+    assert await sync_to_async(column)(db, QUEUES) == ["mail"]
 
 
 @pytest.mark.parametrize(("conn", "says"), [(connections["lite"], "'lite' is SQLite"), (Order, "ModelBase")])
-def test_what_is_no_connection_to_postgresql(django_db, conn, says):
+def test_what_is_no_connection_to_postgresql(django_db, db, conn, says):
     with pytest.raises(TypeError, match=says):
         client().queue("mail").put(1, conn=conn)
+    assert column(db, QUEUES) == []  # nothing was sent

@@ -35,20 +35,21 @@ def run(conn: BaseDatabaseWrapper, call: Call[T]) -> T:
     return call.read(rows)
 
 
-async def run_async(conn: BaseDatabaseWrapper, call: Call[T]) -> T:
-    """Refuse: Django's connections belong to threads."""
-    raise TypeError(
-        "Django's connections block: await sync_to_async(f)() with a function f that has both the atomic() block and"
-        " the put"
-    )
-
-
-def refuse(conn: object) -> None:
+def check(conn: object) -> None:
     """Raise TypeError if conn is not one of Django's connections, or not one to PostgreSQL."""
     if not isinstance(conn, BaseDatabaseWrapper | ConnectionProxy):
         raise TypeError(f"conn must be a connection, as django.db.connection is, not {type(conn).__name__}")
     if conn.vendor != "postgresql":
         raise TypeError(f"conn: the database {conn.alias!r} is {conn.display_name}, and pgqueue needs PostgreSQL")
+
+
+def check_async(conn: object) -> None:
+    """Raise TypeError: Django's connections belong to threads, so there is no run_async()."""
+    check(conn)
+    raise TypeError(
+        "Django's connections block: await sync_to_async(f)() with a function f that has both the atomic() block and"
+        " the put"
+    )
 
 
 def _rows(conn: BaseDatabaseWrapper, call: Call[T]) -> Rows:
