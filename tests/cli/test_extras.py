@@ -52,6 +52,8 @@ def test_a_dashboard_under_wsgi_needs_its_own_package(without: Callable[[str], N
 
 def test_no_text_would_install_the_other_distribution() -> None:
     """The index's `pgqueue` belongs to another project."""
-    texts = [file for place in ("pgqueue", "docs") for kind in ("*.py", "*.md") for file in (CHECKOUT / place).rglob(kind)]
+    texts = [
+        file for place in ("pgqueue", "docs") for kind in ("*.py", "*.md") for file in (CHECKOUT / place).rglob(kind)
+    ]
     wrong = [str(file) for file in [*texts, CHECKOUT / "README.md"] if "pgqueue[" in file.read_text("utf-8")]
     assert wrong == []
