@@ -157,7 +157,7 @@ class AsyncMessages:
             conn: the caller's connection, to delete in its transaction.
 
         Returns:
-            The messages that were deleted.
+            The messages that were deleted. The data of those named by ids is None without the verb look.
 
         Raises:
             ValueError: both or neither are given, or more than `limits` allows to pop.

@@ -90,12 +90,12 @@ class Held(NamedTuple):
 
 
 class DeletedMessage(NamedTuple):
-    """A message that was deleted, or claimed and deleted in one step."""
+    """A message that was deleted, or claimed and deleted in one step. `data`: None for a role that may not look."""
 
     id: int
     priority: int
     attempts: int
-    data: str
+    data: str | None
     age: float
     ttl: float | None
 

@@ -115,7 +115,7 @@ def deleted(kind: type[AnyMessage], row: DeletedMessage, queue: str, shell: Any)
         id=row.id,
         queue=queue,
         state=DONE,
-        data=data.shown(row.data),
+        data=None if row.data is None else data.shown(row.data),
         priority=row.priority,
         attempts=row.attempts,
         age=row.age,

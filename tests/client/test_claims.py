@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from processes import programs
+from roles import made
 from shells import unwrapped
 from statements import rows, value
 from waiters import waiting
@@ -264,6 +265,14 @@ async def test_many_are_deleted_by_their_ids(client, queue):
     assert [(message.id, message.data) for message in deleted] == [(put[0], 0), (put[1], 1)]
     assert (await other.peek()).state == "ready"
     assert await queue.messages.delete_many([]) == []
+
+
+async def test_a_role_that_may_not_look_deletes_many_unseen(shell, queue, db, dsn):
+    put = await filled(queue, 2)
+    with made(dsn, db) as roles:
+        deleted = await shell.client(roles.dsn(roles("manage"))).queue("q").messages.delete_many(put)
+    assert [(message.id, message.data, message.state) for message in deleted] == [(id, None, "done") for id in put]
+    assert value(db, "SELECT total FROM pgqueue.stats WHERE queue = 'q'") == 0
 
 
 async def test_other_limits(queue):
