@@ -50,10 +50,10 @@ ORDER = (
     "died",
     "exclusive",
     "locked",
-    "waiting",
-    "blocked",
     "no right",
     "no taker",
+    "waiting",
+    "blocked",
     "failing",
     "full",
     "busy",
@@ -143,8 +143,14 @@ async def _explained(read: Read, queues: list[str]) -> list[dict[str, Any]]:
 
 def main(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The reason that holds a queue up most; and that it is full, which holds up its producers."""
-    ranked = sorted(found, key=lambda one: ORDER.index(one["reason"]) if one["reason"] in ORDER else len(ORDER))
+    ranked = sorted(found, key=_rank)
     return [one for n, one in enumerate(ranked) if n == 0 or one["reason"] == "full"]
+
+
+def _rank(one: dict[str, Any]) -> int:
+    """The place of a reason in ORDER. Tasks in a flow wait by intent, as delayed ones do."""
+    reason = "delayed" if reasons.waits_for_tasks(one) else one["reason"]
+    return ORDER.index(reason) if reason in ORDER else len(ORDER)
 
 
 def _stands(row: Row) -> bool:

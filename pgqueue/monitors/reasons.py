@@ -30,8 +30,12 @@ FULL_LIMITS = (
     "FROM pgqueue.limits WHERE queue OPERATOR(pg_catalog.=) %s::pg_catalog.text"
     " AND waiting OPERATOR(pg_catalog.>) 0 ORDER BY waiting DESC LIMIT 5"
 )
-WAITS_FOR_TASKS = "for other tasks"  # the detail of why() for a task in a flow
+WAITS_FOR_TASKS = "for other tasks"  # the detail of why() for tasks in a flow
 FLOW = Words("It waits for other tasks.", "It is ready once they have ended: see its flow.")
+FLOWS = Words(
+    "Tasks wait for other tasks.",
+    "They are ready once those have ended: `SELECT on_id, state FROM pgqueue.dependencies WHERE id = {subject}`",
+)
 LIMITED = Words("A limit is reached.", "It begins once one of the tasks that run under this limit has ended.", "limits")
 NO_ERROR = "without an error"  # the detail of why() for such buried tasks
 PART = 200  # characters of an error by which a button chooses its tasks
@@ -53,25 +57,32 @@ class Button(NamedTuple):
 
 
 async def of_queue(read: Read, queue: str, times: float = 1.0) -> list[dict[str, Any]]:
-    """The reasons for a queue, and its limits that are reached. `times`: as for Read."""
+    """The reasons for a queue. `times`: as for Read. Its limits are read from their view, since the command that raises
+    one needs all its numbers."""
     found = await read(rows(COLUMNS, "FROM pgqueue.why(queue => %s::pg_catalog.text)", queue), times)
     limits = await read(rows(LIMITS, FULL_LIMITS, queue), times)
-    return [_explained(queue, row) for row in found] + [_of_limit(queue, limit) for limit in limits]
+    others = [row for row in found if row["reason"] != "waiting" or waits_for_tasks(row)]
+    return [_explained(queue, row) for row in others] + [_of_limit(queue, limit) for limit in limits]
 
 
 async def of_task(read: Read, id: int) -> list[dict[str, Any]]:
     """The reasons for a task."""
     found = await read(rows(COLUMNS, "FROM pgqueue.why(id => %s::bigint)", id))
     return [
-        row | {"words": FLOW if row["detail"] == WAITS_FOR_TASKS else LIMITED, "names": {}, "buttons": []}
+        row | {"words": FLOW if waits_for_tasks(row) else LIMITED, "names": {}, "buttons": []}
         if row["reason"] == "waiting"
         else _explained("", row)
         for row in found
     ]
 
 
+def waits_for_tasks(row: Row) -> bool:
+    """Whether a reason is that tasks wait for others, and not for a limit."""
+    return bool(row["reason"] == "waiting" and row["detail"] == WAITS_FOR_TASKS)
+
+
 def _explained(queue: str, row: Row) -> dict[str, Any]:
-    words = REASONS.get(row["reason"], Words(row["reason"].capitalize(), ""))
+    words = FLOWS if waits_for_tasks(row) else REASONS.get(row["reason"], Words(row["reason"].capitalize(), ""))
     names = {"queue": shlex.quote(queue), "subject": shlex.quote(row["subject"] or "")}
     buttons = BUTTONS[row["reason"]](queue, row) if queue and row["reason"] in BUTTONS else []
     return row | {"words": words, "names": names, "buttons": buttons}

@@ -13,6 +13,7 @@ from terminals import FIRST_SCREEN, OTHER_SCREEN
 from pgqueue._calls.health import Check
 from pgqueue.cli import top
 from pgqueue.monitors import overview
+from pgqueue.monitors.reasons import FLOWS
 from pgqueue.monitors.words import CHECKS, GRADES, REASONS, Words
 
 pytestmark = pytest.mark.once
@@ -44,6 +45,17 @@ def test_what_is_wrong_comes_in_words_with_its_remedy(command, blocking, db):
     )
     assert REASONS["paused"].remedy in text
     assert re.search(r"\nmail \(paused\) +2 +0 +0 +0 +0 +0", text)
+
+
+def test_a_queue_with_a_limit_and_no_worker_and_a_flow(command, blocking):
+    client = blocking()
+    client.create_queue("mail")
+    client.limits.set("mail", concurrency=2)
+    client.queue("mail").put(1)
+    client.queue("flows").put(1, after=[client.queue("mail").put(2)])
+    text = " ".join(" ".join(command.lines("top", "--once")).split())
+    assert f"mail: {REASONS['no taker'].said[:-1]}: " in text
+    assert f"flows: {FLOWS.said[:-1]}: for other tasks. " in text
 
 
 def test_a_narrow_terminal_breaks_its_lines_between_words(terminal, command, blocking, db):

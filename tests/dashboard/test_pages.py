@@ -19,7 +19,7 @@ from pgqueue import Put
 from pgqueue._calls.queue import MEANINGS
 from pgqueue.dashboard.pages import MENU, tasks, workers
 from pgqueue.dashboard.settings import checked
-from pgqueue.monitors import words
+from pgqueue.monitors import reasons, words
 
 pytestmark = pytest.mark.once
 
@@ -71,6 +71,21 @@ def test_a_queue_has_its_numbers_options_and_reasons(visitor, client):
     assert "1 min 30 s" in page
     assert MEANINGS["capacity"] in page
     assert words.REASONS["full"].said in page
+
+
+def test_a_queue_names_each_limit_once_and_what_a_flow_waits_for(visitor, client):
+    client.create_queue("mail")
+    client.limits.set("mail", concurrency=3)
+    client.queue("mail").put("x")
+    later = client.queue("reports").put("x", delay=650)
+    waits = client.queue("flows").put("y", after=[later])
+    page = visitor.page("queue", name="mail")
+    assert page.count(words.REASONS["waiting"].said) == page.count(words.REASONS["no taker"].said) == 1
+    assert "pgqueue limit set mail --concurrency 6" in page
+    page = visitor.page("queue", name="flows")
+    assert reasons.FLOWS.said in page
+    assert f"FROM pgqueue.dependencies WHERE id = {waits.id}</code>" in page
+    assert words.REASONS["waiting"].said not in page
 
 
 @pytest.mark.parametrize(
@@ -347,7 +362,7 @@ def test_each_check_and_each_reason_has_words(db):
     assert checks == set(words.CHECKS)
     source = value(db, "SELECT prosrc FROM pg_proc WHERE oid = 'pgqueue.why(text)'::regprocedure")
     said = {part.split("'")[1] for part in source.split("QUERY SELECT")[1:]} - {"no queue"}
-    assert said | {"waiting"} == set(words.REASONS)
+    assert said == set(words.REASONS)
 
 
 def test_times_are_exact_in_the_page(visitor, client):

@@ -250,6 +250,41 @@ def test_why_a_lane_stands_still(db: psycopg.Connection, holder: psycopg.Connect
     assert why(db, second)["blocked"].startswith(f'in lane "x", behind task {first}, which {LABEL} has since ')
 
 
+def test_why_a_lane_stands_still_for_a_role_that_may_not_look(
+    db: psycopg.Connection, holder: psycopg.Connection, connect: Connect, make: MakeRole
+) -> None:
+    conn = connect(options=f"-c role={make('SELECT pgqueue.grant_monitor(%s)')}")
+    first, second = put(db, "q", lane="secret"), put(db, "q", lane="secret")
+    assert why(conn, second)["blocked"] == f"in a lane, behind task {first}, which is ready"
+    take(holder, "q")
+    assert why(conn, "q")["blocked"].startswith(f"a lane waits for task {first}, which {LABEL} has since ")
+    assert why(conn, second)["blocked"].startswith(f"in a lane, behind task {first}, which {LABEL} has since ")
+    assert not any("secret" in text for what in ("q", second) for text in why(conn, what).values())
+
+
+def test_why_tasks_wait_for_limits(db: psycopg.Connection, holder: psycopg.Connection) -> None:
+    db.execute("SELECT pgqueue.create_queue('q'), pgqueue.set_limit('q', 'mail', rate => 1, per => '1 h')")
+    db.execute("SELECT pgqueue.set_limit('q', concurrency => 1)")
+    for job in ("mail", "mail", "mail", "other", "other"):
+        db.execute("SELECT pgqueue.put('q', jsonb_build_object('job', %s::text))", [job])
+    assert why(db, "q").keys() == {"no taker", "waiting"}  # no task has begun
+    for _ in range(2):
+        take(holder, "q")
+    assert why(db, "q").keys() == {"taken", "waiting"}
+    waits = "SELECT tasks, detail, subject FROM pgqueue.why('q') WHERE reason = 'waiting'"
+    (mail, rest) = rows(db, waits)
+    assert (mail[0], mail[2], rest) == (2, "mail", (1, "for the limit of its queue: 1 at once", None))
+    assert mail[1].startswith('for the limit of job "mail": 1 in each 01:00:00, the next at ')
+
+
+def test_why_tasks_wait_for_other_tasks(db: psycopg.Connection) -> None:
+    first = put(db, "others", delay="1 h")
+    put_after = "SELECT id FROM pgqueue.put_flow('q', '1', after => ARRAY [%s::bigint])"
+    waiting = [value(db, put_after, first) for _ in range(2)]
+    assert rows(db, "SELECT * FROM pgqueue.why('q')") == [("waiting", 2, "for other tasks", str(waiting[0]))]
+    assert why(db, waiting[0]) == {"waiting": "for other tasks"}
+
+
 def test_why_a_waiting_taker_gets_nothing(db: psycopg.Connection, holder: psycopg.Connection, connect: Connect) -> None:
     put(db, "q")
     db.execute("UPDATE pgqueue.task SET created_at = now() - interval '10 s'")

@@ -170,17 +170,18 @@ CREATE OR REPLACE VIEW pgqueue.health AS SELECT * FROM pgqueue._check_health();
 COMMENT ON VIEW pgqueue.health IS 'Is all well? One row for each check; status: ok, warn or bad.';
 
 -- Few rows, for people: the most telling ones of possibly thousands of holders or lanes. The function reads the first
--- hundred ready and delayed tasks, and the last hundred buried ones: others may be missed.
+-- hundred ready, waiting and delayed tasks, and the last hundred buried ones: others may be missed.
 CREATE OR REPLACE FUNCTION pgqueue.why(queue text)
 RETURNS TABLE (reason text, tasks bigint, detail text, subject text)
 LANGUAGE plpgsql AS $$
 DECLARE
-    few   CONSTANT int := 5;
-    most  CONSTANT int := 100;
-    looks boolean;
-    waits boolean;                            -- a taker
-    works boolean;
-    q     record;
+    few     CONSTANT int := 5;
+    most    CONSTANT int := 100;
+    looks   boolean;
+    waits   boolean;                          -- a taker
+    works   boolean;
+    limited boolean;                          -- tasks wait for a limit
+    q       record;
 BEGIN
     SELECT seen.looks INTO looks FROM pgqueue._seen seen WHERE seen.name = why.queue;
     SELECT o.*, s.total, s.ready, s.delayed, s.taken, s.buried, s.blocked, s.oldest_ready_age INTO q
@@ -223,10 +224,16 @@ BEGIN
                           ORDER BY h.priority, h.id LIMIT most) t
                   WHERE t.killed_after IS NOT NULL HAVING count(*) > 0;
     works := q.taken > 0 OR EXISTS (SELECT FROM pgqueue.worker w WHERE q.name = ANY (w.queues));
+    -- A task with a limit waits until a claim gives it its slot, also where no slot is in use.
+    limited := EXISTS (SELECT FROM (SELECT w.meter FROM pgqueue.task w WHERE w.queue_id = q.id AND w.state = 'W'
+                                     ORDER BY w.priority, w.id LIMIT most) t WHERE t.meter IS NOT NULL);
     RETURN QUERY SELECT 'no taker', q.ready,
                         format('ready, the oldest for %s, and no taker waits: none is there',
                                date_trunc('second', q.oldest_ready_age)), NULL::text
                   WHERE q.ready > 0 AND NOT waits AND NOT works;
+    RETURN QUERY SELECT 'no taker', NULL::bigint,
+                        'tasks with a limit wait, and no taker waits for them: none is there', NULL::text
+                  WHERE q.ready = 0 AND limited AND NOT waits AND NOT works;
     RETURN QUERY SELECT 'busy', q.ready,
                         format('ready, the oldest for %s, and no taker waits: its workers are busy, or stand still',
                                date_trunc('second', q.oldest_ready_age)), NULL::text
@@ -246,11 +253,20 @@ BEGIN
                            FROM pgqueue.takes k WHERE k.queue = why.queue
                           GROUP BY k.session, k.holder ORDER BY max(k.age) DESC LIMIT few) h
                   ORDER BY h.longest DESC;
+    -- The view of the takes hides the lane from roles that may not look into the queue.
     RETURN QUERY SELECT 'blocked', NULL::bigint,
-                        format('lane "%s" waits for task %s, which %s has since %s', k.lane, k.id, k.holder,
-                               k.taken_at), k.id::text
-                   FROM pgqueue.takes k WHERE q.blocked > 0 AND k.queue = why.queue AND k.lane IS NOT NULL
+                        format('%s waits for task %s, which %s has since %s',
+                               coalesce('lane "' || k.lane || '"', 'a lane'), k.id, k.holder, k.taken_at), k.id::text
+                   FROM pgqueue.takes k
+                  WHERE q.blocked > 0 AND k.queue = why.queue
+                    AND k.id IN (SELECT l.task_id FROM pgqueue.take l WHERE l.queue_id = q.id AND l.lane IS NOT NULL)
                   ORDER BY k.taken_at LIMIT few;
+    RETURN QUERY SELECT 'waiting', count(*), coalesce(pgqueue._awaited_limit(min(t.id)), 'for other tasks'),
+                        CASE WHEN t.of_limit IS NULL THEN min(t.id)::text
+                             ELSE (SELECT l.job FROM pgqueue.task_limit l WHERE l.id = t.of_limit) END
+                   FROM (SELECT w.id, split_part(w.meter, ':', 1)::int AS of_limit FROM pgqueue.task w
+                          WHERE w.queue_id = q.id AND w.state = 'W' ORDER BY w.priority, w.id LIMIT most) t
+                  GROUP BY t.of_limit ORDER BY count(*) DESC LIMIT few;
     RETURN QUERY SELECT 'failing', count(*),
                         CASE WHEN looks THEN t.error ELSE 'their errors are for roles that may look into the queue' END,
                         min(t.id)::text
@@ -280,9 +296,10 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.why(text) IS
-    'Why tasks of a queue are not done: one row for each reason; for holders, busy lanes, schedules and errors the '
-    'five that matter most (errors: of the first hundred delayed and the last hundred buried tasks). subject: the '
-    'task, role or schedule of the reason, or the capacity.';
+    'Why tasks of a queue are not done: one row for each reason; for holders, busy lanes, limits, schedules and errors '
+    'the five that matter most (limits: of the first hundred waiting tasks; errors: of the first hundred delayed and '
+    'the last hundred buried ones). subject: the task, role or schedule of the reason, the job of a limit, or the '
+    'capacity.';
 
 CREATE OR REPLACE FUNCTION pgqueue.why(id bigint)
 RETURNS TABLE (reason text, tasks bigint, detail text, subject text)
@@ -308,9 +325,10 @@ BEGIN
         WHEN 'buried' THEN CASE WHEN t.looks THEN coalesce(t.error, 'without an error') END
         WHEN 'done' THEN format('since %s', t.done_at)
         WHEN 'ready' THEN format('in queue "%s" since %s, with priority %s', t.queue, t.ready_since, t.priority)
-        WHEN 'blocked' THEN format('in lane "%s", behind task %s', CASE WHEN t.looks THEN t.lane END, coalesce(
+        WHEN 'blocked' THEN format('in %s, behind task %s',
+                                   coalesce('lane "' || CASE WHEN t.looks THEN t.lane END || '"', 'a lane'), coalesce(
              (SELECT format('%s, which %s has since %s', k.id, k.holder, k.taken_at) FROM pgqueue.takes k
-               WHERE k.queue = t.queue AND k.lane = t.lane),
+               WHERE k.id = (SELECT l.task_id FROM pgqueue.take l WHERE l.queue_id = t.queue_id AND l.lane = t.lane)),
              (SELECT format('%s, which is %s%s', h.id, h.state,
                             CASE h.state WHEN 'delayed' THEN ' until ' || h.run_at END)
                 FROM pgqueue._tasks h
