@@ -51,6 +51,8 @@ VERBS: list[tuple[str, tuple[Any, ...]]] = [
     ("kick_task(3)", ("kick", "q", "3", 1)),
     ("put_again(2)", ("put_again", "q", "2", 1)),
     ("delete(1)", ("delete", "q", "1", 1)),
+    ("delete_strict(1)", ("delete", "q", "1", 1)),
+    ("delete_strict(2)", ("delete", "q", "2", 1)),
     ("bury(1)", ("bury", "q", "1", 1)),
     ("delete_messages('listed', '{5}')", ("delete", "listed", "5", 1)),
     ("cancel(1)", ("cancel", "q", "1", 1)),
@@ -91,7 +93,7 @@ OTHERS = {
     *("ack", "ack_many", "allow_flows", "allow_lanes", "ask_lock", "await_ends", "bind", "claim_messages"),
     *("clean_up", "clear_will", "close_batch", "close_session", "count_runs", "create_batch", "create_node"),
     *("create_queue", "declare_exchange", "declare_limit", "declare_schedules", "delete_batch", "delete_message"),
-    *("delete_node", "delete_status", "delete_strict", "drop_lock", "enter_line", "fail", "finish", "finish_many"),
+    *("delete_node", "delete_status", "drop_lock", "enter_line", "fail", "finish", "finish_many"),
     *("fire_schedule", "forget_undo", "identify", "join_group", "leave_ends", "leave_line", "observe", "open_session"),
     *("pass_on", "pop", "post", "progress", "promote_all", "publish", "put", "put_flow", "put_flow_many", "put_graph"),
     *("put_many", "queue_id", "record_step", "register_worker", "release", "release_claim", "release_many"),
@@ -157,6 +159,8 @@ def test_the_hot_verbs_leave_none(db: psycopg.Connection) -> None:
     for settle in ("ack", "release", "bury", "touch", "finish"):
         id, token = take(db, "q")
         db.execute(f"SELECT pgqueue.{settle}({id}, {token})")
+    id, token = take(db, "q")
+    db.execute(f"SELECT pgqueue.delete_strict({id}, {token})")  # by its holder
     db.execute("SELECT pgqueue.pop('q'), pgqueue.tick(), pgqueue.clean_up(), pgqueue.sweep()")
     assert rows(db, DEEDS) == []
 
@@ -167,6 +171,7 @@ def test_the_hot_verbs_leave_none(db: psycopg.Connection) -> None:
         "kick('none')",
         "kick_task(1)",
         "delete(99)",
+        "delete_strict(99)",
         "put_again(99)",
         "cancel(99)",
         "cancel_many('{}')",

@@ -194,6 +194,9 @@ BEGIN
         problem := 'not found';
     ELSE
         PERFORM pgqueue._remove_task(id, of_queue);
+        IF NOT ours THEN
+            PERFORM pgqueue._record_tasks('delete', of_queue, ARRAY [id]);
+        END IF;
         state := NULL;
     END IF;
 END $$;
