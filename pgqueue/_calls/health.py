@@ -100,8 +100,8 @@ class ScheduleState(NamedTuple):
 
 
 class Everything(NamedTuple):
-    """The values that monitors read: the stats of every queue by its name, the numbers of clients that take and of
-    workers, the runs of jobs since ever, limits, batches, schedules, and the checks."""
+    """The values that monitors read: the stats of every queue by its name, the numbers of connected clients with a
+    session and of workers, the runs of jobs since ever, limits, batches, schedules, and the checks."""
 
     stats: dict[str, Stats]
     sessions: int
@@ -163,6 +163,7 @@ def everything() -> Call[Everything]:
     return query(
         AS_JSON + ", queue, 'queue' FROM pgqueue.stats"
         " UNION ALL SELECT pg_catalog.count(*)::pg_catalog.text, NULL, 'sessions' FROM pgqueue.sessions"
+        " WHERE parent IS NULL AND state OPERATOR(pg_catalog.=) 'connected'"
         " UNION ALL SELECT pg_catalog.count(*)::pg_catalog.text, NULL, 'workers' FROM pgqueue.workers" + lists,
         (),
         read,

@@ -47,7 +47,7 @@ DONE = Metric("pgqueue_done", "counter", "How many tasks were acked or deleted, 
 CALLS = Metric(
     "pgqueue_calls", "counter", "Tasks for which a verb was called, or that reached a time limit.", ("queue", "verb")
 )
-SESSIONS = Metric("pgqueue_sessions", "gauge", "Clients that take.")
+SESSIONS = Metric("pgqueue_sessions", "gauge", "Connected clients that take, wait, subscribe or hold a lock.")
 STATUS = Metric(
     "pgqueue_health_status", "gauge", "Checks of the database, as in pgqueue.health: 0 ok, 1 warn, 2 bad.", ("check",)
 )

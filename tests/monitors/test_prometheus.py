@@ -18,6 +18,7 @@ from typing import Any
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
+import psycopg
 import pytest
 from commands import failed, invoke, started
 from eventually import PATIENCE, Stopwatch, eventually, in_time
@@ -29,6 +30,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 from psycopg.conninfo import make_conninfo
+from statements import rows
 
 import pgqueue
 from pgqueue._calls.health import BatchStats, Check, LimitUse, ScheduleState
@@ -557,6 +559,23 @@ def test_a_scrape_has_the_schedules(blocking, db):
     assert found["pgqueue_health_status", "late_schedule"] == 1
     assert db.execute("SELECT detail FROM pgqueue.health WHERE name = 'late_schedule'").fetchone() == ("late",)
     assert not [key for key in scrape(registry(client, "other")) if key[0].startswith("pgqueue_schedule")]
+
+
+def test_sessions_are_connected_clients(busy, db, dsn):
+    """Not the holders within a client, and not what is left of one that died."""
+    within = busy.session()
+    assert within.queue("mail").take(timeout=0)
+    with psycopg.connect(dsn, autocommit=True) as died:
+        died.execute("SELECT pgqueue.open_session(label => 'died', grace => '1 h')")
+    states = "SELECT state, parent IS NULL FROM pgqueue.sessions"
+    eventually(lambda: sorted(rows(db, states)) == [("connected", False), ("connected", True), ("missing", True)])
+    assert scrape(registry(busy))["pgqueue_sessions",] == 1
+
+
+def test_a_client_that_subscribes_or_locks_has_a_session(blocking):
+    for n, use in enumerate([lambda client: client.subscribe("news"), lambda client: client.lock("l")], 1):
+        with use(blocking()):
+            assert scrape(registry(blocking()))["pgqueue_sessions",] == n
 
 
 def test_a_scrape_is_one_statement(busy, monkeypatch):

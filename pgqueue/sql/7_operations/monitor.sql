@@ -119,9 +119,10 @@ SELECT s.id, s.label, s.backend_pid, s.started_at, s.grace, s.missing_since, coa
          FROM pgqueue.take h GROUP BY h.session_id) k ON k.session_id = s.id
  WHERE pgqueue._is_callers(s.role) OR (SELECT pgqueue._may_see_all('monitor'));
 COMMENT ON VIEW pgqueue.sessions IS
-    'Every client that takes; monitors see all, other roles their own. state: connected; missing: its connection is '
-    'gone, and its grace is running; closed: it left its takes to the other sessions of its identity. parent: the '
-    'session of the client within which it is one holder of several.';
+    'Every client that takes, waits, subscribes or holds a lock, and each holder within one; monitors see all, other '
+    'roles their own. state: connected; missing: its connection is gone, and its grace is running; closed: it left its '
+    'takes to the other sessions of its identity. parent: the session of the client within which it is one holder of '
+    'several.';
 
 -- Whether any session is connected, of any role: for health, whose reader may see only its own.
 CREATE OR REPLACE FUNCTION pgqueue._is_attended() RETURNS boolean
