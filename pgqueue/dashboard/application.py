@@ -77,8 +77,9 @@ def dashboard(
         actor: called with the request; returns the viewer's name, which the audit trail shows beside the viewer's
             actions, or None. None: the name of Starlette's `request.user`, where there is one.
         show_data: called with the request, the name of a queue and a value that a program stored (data, result,
-            progress, a step's value); returns the value to show, for example with parts masked, or HIDDEN. None: all
-            is shown to each viewer.
+            progress, a step's value, a queue's metadata); returns the value to show, for example with parts masked, or
+            HIDDEN. With it the values of nodes and statuses, which have no queue, are hidden. None: all is shown to
+            each viewer.
         title: the headline of all pages, 1 to 100 characters.
         live: whether pages listen to server-sent events. If not, they ask every two seconds.
         hosts: the names for which it answers, as in a browser's address; None: any name.

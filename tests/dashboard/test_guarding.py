@@ -135,6 +135,17 @@ def test_data_is_masked_or_hidden_wherever_it_is_shown(open_dashboard, client):
     assert "***" in pages[0]
 
 
+def test_values_without_a_queue_are_hidden_where_data_is_masked(open_dashboard, client):
+    client.nodes.create("/config", {"password": "the secret"})
+    client.nodes.create("/empty")
+    client.statuses.set("page 7", {"password": "the secret"})
+    assert open_dashboard().page("coordination").count("the secret") == 2
+    page = open_dashboard(show_data=lambda request, queue, value: value).page("coordination")
+    assert "the secret" not in page
+    assert "/config" in page
+    assert page.count("<code>hidden</code>") >= 2
+
+
 def test_masked_data_cannot_be_guessed_by_a_search(open_dashboard, client):
     client.queue("mail").put({"pin": 1234})
     visitor = open_dashboard(show_data=lambda request, queue, value: HIDDEN)

@@ -74,7 +74,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A table of a view, which is shown unchanged: its first MOST rows.
+    """A table of a view, which is shown unchanged but for stored values: its first MOST rows.
 
     Attributes:
         source: the statement from FROM on, without LIMIT.
@@ -95,7 +95,16 @@ class Listing:
     async def table(self, visit: Visit) -> Table:
         found = await visit.read(self.call())
         more = len(found) > MOST
-        return Table(self.id, self.caption, self.columns, found[:MOST], self.empty, more, self.cards)
+        return Table(
+            self.id, self.caption, self.columns, self._shown(visit, found[:MOST]), self.empty, more, self.cards
+        )
+
+    def _shown(self, visit: Visit, found: list[Row]) -> list[Row]:
+        """Stored values of a listing belong to no queue that an application could decide by: hidden, if it decides."""
+        if visit.settings.show_data is None:
+            return found
+        hidden = [column.name for column in self.columns if column.kind == "json"]
+        return [row | {name: "hidden" for name in hidden if row[name] is not None} for row in found]
 
 
 def listing_page(path: str, title: str, about: str, *listings: Listing) -> Page:
