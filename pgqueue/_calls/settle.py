@@ -115,7 +115,8 @@ def release_many(tasks: Named, fence: Fence, *, patient: bool = True) -> Call[li
 def put_off_many(tasks: Sequence[tuple[int, int, float]]) -> Call[list[Refused]]:
     """Release tasks of a worker, by id, token and delay in seconds; their lanes wait for them.
 
-    As fail_many: in one statement, in the order of the ids, and none waits for another transaction's lock.
+    With counts false the delay is the worker's, and a queue of a type without delays has it too. As fail_many: in one
+    statement, in the order of the ids, and none waits for another transaction's lock.
     """
     ids, tokens, delays = zip(*sorted(tasks), strict=True)
     return query(
@@ -123,7 +124,7 @@ def put_off_many(tasks: Sequence[tuple[int, int, float]]) -> Call[list[Refused]]
         " FROM ROWS FROM (pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::bigint[]),"
         " pg_catalog.unnest(%s::float[])) asked(id, token, delay),"
         f" LATERAL pgqueue.release(id => asked.id, token => {hasty('asked.token')},"
-        " delay => pg_catalog.make_interval(secs => asked.delay), hold_lane => true) s"
+        " delay => pg_catalog.make_interval(secs => asked.delay), hold_lane => true, counts => false) s"
         " WHERE s.problem IS NOT NULL",
         (list(ids), list(tokens), list(delays)),
         refusals,

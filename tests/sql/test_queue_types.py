@@ -82,6 +82,33 @@ def test_a_release_and_a_burial_cannot_have_what_the_type_lacks(db: psycopg.Conn
     assert value(db, "SELECT state FROM pgqueue.release(%s, %s, delay => '0')", id, token) == "ready"
 
 
+@pytest.mark.parametrize("type", ["fifo", "utube"])
+def test_the_pause_after_an_attempt_is_no_option_of_the_type(db: psycopg.Connection, type: str) -> None:
+    """It is the worker's, as is the pause of a task that it leaves to others: with an error, or not counted."""
+    create(db, "q", f"type => '{type}'")
+    for said in (
+        "fail(%s, %s, 'boom', delay => '1 h')",
+        "fail(%s, %s, 'later', delay => '1 h', counts => false)",
+        "release(%s, %s, error => 'boom', delay => '1 h')",
+        "release(%s, %s, counts => false, delay => '1 h', hold_lane => true)",
+    ):
+        put(db, "q")
+        id, token = take(db, "q")
+        assert value(db, f"SELECT state FROM pgqueue.{said}", id, token) == state(db, id) == "delayed"
+        assert value(db, "SELECT count(*) FROM pgqueue.attempts WHERE id = %s", id) == (
+            "fail" in said or "boom" in said
+        )
+
+
+def test_what_a_failed_attempt_cannot_have(db: psycopg.Connection) -> None:
+    create(db, "q", "type => 'fifo'")
+    put(db, "q")
+    id, token = take(db, "q")
+    for said in ("release(%s, %s, error => 'boom', priority => 1)", "release(%s, %s, error => 'boom', every => '1 h')"):
+        fails(db, "PQ002", f"SELECT pgqueue.{said}", id, token)
+        assert (state(db, id), rows(db, "SELECT FROM pgqueue.attempts")) == ("taken", [])
+
+
 def test_nothing_said_is_nothing_lacked(db: psycopg.Connection) -> None:
     create(db, "q", "type => 'fifo'")
     assert value(db, "SELECT state FROM pgqueue.put('q', '1', priority => 0, delay => '0')") == "ready"

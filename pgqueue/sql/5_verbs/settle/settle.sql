@@ -35,7 +35,7 @@ CREATE OR REPLACE FUNCTION pgqueue.release(
     priority    int      DEFAULT NULL,       -- from now on
     every       interval DEFAULT NULL,       -- delayed until this long after it was taken
     hold_lane   boolean  DEFAULT false,      -- no other task of its lane is taken during the delay
-    counts      boolean  DEFAULT true,       -- with an error: a failed attempt of max_takes; false: it is only noted
+    counts      boolean  DEFAULT true,       -- an error, as a failed attempt of max_takes; false: it is only noted
     traceback   text     DEFAULT NULL,       -- of the error; these four are for the record of the attempt
     began       timestamptz DEFAULT NULL,    -- NULL: when it was taken
     worker      text     DEFAULT NULL,       -- NULL: the label of the session
@@ -86,7 +86,10 @@ BEGIN
            releases = coalesce(t.releases, 0) + 1
      WHERE t.id = release.id
     RETURNING t.attempts, t.state, t.lane IS NOT NULL INTO counted, stored, in_lane;
-    PERFORM pgqueue._check_verb(queue_id, priority, coalesce(every, delay)),
+    -- The delay after a failed attempt, or with counts false, is a worker's pause: without it the worker would give the
+    -- task back and take it again without end. A type without delays refuses only those that are asked for otherwise.
+    PERFORM pgqueue._check_verb(queue_id, priority,
+                                coalesce(every, CASE WHEN error IS NULL AND counts IS NOT FALSE THEN delay END)),
             pgqueue._note(queue_id, 'release', ARRAY [id]);
     IF error IS NOT NULL THEN
         PERFORM pgqueue._record_attempts(
@@ -114,8 +117,9 @@ END $$;
 COMMENT ON FUNCTION pgqueue.release IS
     'Give a task back: ready at its old place, or delayed. During the delay its lane goes on without it, or, with '
     'hold_lane, waits for it. With an error it is recorded as a failed attempt (the view attempts), and counts as one; '
-    'the last attempt of max_takes makes it a dead letter, or buries it if no queue is bound for dead letters. A task '
-    'that was cancelled while it was taken ends: the state is cancelled.';
+    'the last attempt of max_takes makes it a dead letter, or buries it if no queue is bound for dead letters. A queue '
+    'of the type fifo or utube has no delay, except after a failed attempt, or with counts false, as when a worker '
+    'leaves a task to others. A task that was cancelled while it was taken ends: the state is cancelled.';
 
 CREATE OR REPLACE FUNCTION pgqueue._explain_refusals(ids bigint[], settled bigint[])
 RETURNS TABLE (id bigint, state text, problem text, holder text)
