@@ -77,7 +77,8 @@ class AsyncQueues:
         if checked.of_session:
             await self.shell.for_session(lambda own: calls.create_queue(name, checked, if_not_exists, own), None)
         else:
-            await self.shell.run(calls.create_queue(name, checked, if_not_exists))
+            own = self.shell.fence().session  # if there is one: an exclusive queue that exists may be its own
+            await self.shell.run(calls.create_queue(name, checked, if_not_exists, own))
         return queue
 
     async def delete_queue(

@@ -77,7 +77,8 @@ class Queues:
         if checked.of_session:
             self.shell.for_session(lambda own: calls.create_queue(name, checked, if_not_exists, own), None)
         else:
-            self.shell.run(calls.create_queue(name, checked, if_not_exists))
+            own = self.shell.fence().session  # if there is one: an exclusive queue that exists may be its own
+            self.shell.run(calls.create_queue(name, checked, if_not_exists, own))
         return queue
 
     def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False, force: bool = False) -> int:

@@ -208,6 +208,21 @@ async def test_an_exclusive_queue_is_for_one_client(shell: Any, client: Any, db:
     assert column(db, "SELECT name FROM pgqueue.queue") == []
 
 
+@pytest.mark.parametrize("options", [{}, {"exclusive": True}, {"temporary": True}])
+async def test_an_exclusive_queue_of_another_client_is_not_accepted_as_there(
+    shell: Any, client: Any, db: psycopg.Connection, options: Any
+) -> None:
+    await client.create_queue("mine", exclusive=True)
+    with pytest.raises(pgqueue.errors.QueueExclusive, match='"mine" is exclusive to another session'):
+        await shell.client().create_queue("mine", if_not_exists=True, **options)
+    own = await client.create_queue("mine", if_not_exists=True, **options)
+    await own.put(1)
+    assert (await own.take(0)).data == 1
+    await client.close()
+    await shell.client().create_queue("mine", if_not_exists=True)
+    assert column(db, "SELECT exclusive FROM pgqueue.queues") == [False]
+
+
 async def test_a_client_that_closes_leaves_nothing_and_no_will(shell: Any, db: psycopg.Connection) -> None:
     leaving, staying = shell.client(), shell.client()
     await staying.exchanges.declare("x", "fanout")

@@ -74,6 +74,9 @@ async def test_an_exclusive_queue_is_the_sessions(client, db):
     for other in (two, client):
         with pytest.raises(pgqueue.errors.QueueExclusive):
             await other.queue("own").take(0)
+        with pytest.raises(pgqueue.errors.QueueExclusive):
+            await other.create_queue("own", if_not_exists=True)
+    await one.create_queue("own", if_not_exists=True)
     assert (await one.queue("own").take(0)).data == "x"
     await two.close()
     assert [queue.name for queue in await client.queues()] == ["own", "passing"]

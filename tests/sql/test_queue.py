@@ -439,4 +439,9 @@ def test_an_exclusive_queue_is_for_its_session_alone(db: psycopg.Connection, con
     put(db, "q")
     fails(db, "PQ033", "SELECT pgqueue.take('q')")
     fails(db, "PQ033", "SELECT pgqueue.take_id(1)")
+    for more in ("", ", exclusive => true", ", temporary => true"):
+        again = f"SELECT pgqueue.create_queue('q', if_not_exists => true{more})"
+        fails(db, "PQ033", again)
+        owner.execute(again)
+    assert value(db, "SELECT count(*) FROM pgqueue.session") == 1  # a refused call opens none
     take(owner, "q")

@@ -83,13 +83,13 @@ BEGIN
 END $$;
 
 -- The queue that create_queue leaves as it is; NULL if there is none. An exclusive one is of no use to another session.
-CREATE OR REPLACE FUNCTION pgqueue._existing_queue(name text, exclusive boolean, session int) RETURNS int
+CREATE OR REPLACE FUNCTION pgqueue._existing_queue(name text, session int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     q pgqueue.queue;
 BEGIN
     SELECT * INTO q FROM pgqueue.queue there WHERE there.name = _existing_queue.name;
-    IF exclusive AND q.exclusive AND q.session_id <> pgqueue._live_session(session) THEN
+    IF q.exclusive AND q.session_id IS DISTINCT FROM pgqueue._named_session(session) THEN
         RAISE EXCEPTION 'queue "%" is exclusive to another session: it can be created when that has ended', name
             USING ERRCODE = 'PQ033';
     END IF;
@@ -145,7 +145,7 @@ BEGIN
     q := pgqueue._checked_options(q);
     PERFORM pgqueue._remove_ended(name);
     IF if_not_exists THEN
-        q.id := pgqueue._existing_queue(name, exclusive, session);
+        q.id := pgqueue._existing_queue(name, session);
         IF q.id IS NOT NULL THEN
             PERFORM pgqueue._note_use(q.id);
             RETURN q.id;
@@ -171,7 +171,7 @@ BEGIN
             q.exclusive OR pgqueue._roles_are_limited())
     ON CONFLICT DO NOTHING RETURNING queue.id INTO q.id;
     IF NOT FOUND AND if_not_exists THEN            -- another transaction has just created it: a new statement sees it
-        q.id := pgqueue._existing_queue(name, exclusive, session);
+        q.id := pgqueue._existing_queue(name, session);
     END IF;
     IF q.id IS NULL THEN
         RAISE EXCEPTION 'queue "%" exists already', name USING ERRCODE = 'PQ003';
@@ -179,7 +179,8 @@ BEGIN
     RETURN q.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.create_queue IS
-    'Create a queue with options; PQ003 if it exists. A put or a waiting take creates one with the defaults.';
+    'Create a queue with options; PQ003 if it exists. With if_not_exists it stays as it is; PQ033 if it is exclusive '
+    'to another session. A put or a waiting take creates one with the defaults.';
 
 CREATE OR REPLACE FUNCTION pgqueue.alter_queue(name text, options jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
