@@ -78,8 +78,8 @@ SELECT a.task_id AS id, q.name AS queue, a.number, a.began_at, a.ended_at, a.wor
   FROM pgqueue.attempt a
   JOIN pgqueue._seen q ON q.id = a.queue_id;
 COMMENT ON VIEW pgqueue.attempts IS
-    'The last ten failed attempts of each task, kept as long as the task and its result, and each for an hour at least. '
-    'Monitors see neither errors nor tracebacks.';
+    'The last ten failed attempts of each task, kept as long as the task and its result, and each for an hour at '
+    'least. Monitors see neither errors nor tracebacks.';
 
 -- Part of clean_up: delete attempts of tasks that have been gone for an hour, and their results too; in a part of the
 -- table: a search that begins with the oldest would walk over those of all buried tasks each time.
