@@ -794,6 +794,7 @@ CREATE TABLE pgqueue.result (
     attempts    int         NOT NULL,
     finished_at timestamptz NOT NULL,
     expires_at  timestamptz NOT NULL,
+    kept_until  timestamptz,
     cancelled   boolean,
     value       jsonb,
     error       text,
@@ -808,7 +809,10 @@ COMMENT ON TABLE  pgqueue.result            IS
 COMMENT ON COLUMN pgqueue.result.queue_id   IS
     'The queue in which it ended; a task that is now in another queue was moved afterwards.';
 COMMENT ON COLUMN pgqueue.result.cancelled  IS 'It was cancelled, and error has the reason. NULL: it was not.';
-COMMENT ON COLUMN pgqueue.result.expires_at IS 'After this time the result counts as absent.';
+COMMENT ON COLUMN pgqueue.result.expires_at IS
+    'After this time the result counts as absent. 9999-12-30: it is kept while a task waits for this one.';
+COMMENT ON COLUMN pgqueue.result.kept_until IS
+    'If it is, or was, kept for a task that waits: the time that was set, to which expires_at goes back.';
 
 CREATE INDEX result_expires ON pgqueue.result (expires_at);
 
@@ -1109,15 +1113,12 @@ CREATE TABLE pgqueue.dependency (
     on_id       bigint      NOT NULL,
     position    int         NOT NULL,
     state       "char"      NOT NULL,
-    expires_at  timestamptz,
     PRIMARY KEY (task_id, on_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000);
 COMMENT ON TABLE  pgqueue.dependency            IS 'The tasks and batches that a dependant waits for, one a row.';
 COMMENT ON COLUMN pgqueue.dependency.position   IS 'Its place among those of its task, as they were given.';
 COMMENT ON COLUMN pgqueue.dependency.state      IS
     'N not followed yet, O open, D done, F failed, but it may yet be done, G gone without having been done.';
-COMMENT ON COLUMN pgqueue.dependency.expires_at IS
-    'When the result of on_id would have expired, if it were not kept for this task.';
 
 CREATE INDEX dependency_on     ON pgqueue.dependency (on_id);
 CREATE INDEX dependency_open   ON pgqueue.dependency (task_id) WHERE state IN ('N', 'O');

@@ -283,6 +283,83 @@ def test_the_results_of_predecessors_are_kept_for_as_long_as_they_are_needed(db)
     assert column(db, "SELECT task_id FROM pgqueue.result") == [c]  # for its hour
 
 
+def finish(conn: psycopg.Connection, id: int, keep: str = "1 ms") -> None:
+    token = value(conn, "SELECT token FROM pgqueue.take_id(%s)", id)
+    conn.execute("SELECT pgqueue.finish(%s, %s, result => '1', keep => %s)", [id, token, keep])
+
+
+def results(conn: psycopg.Connection) -> list[int]:
+    """The tasks whose results are left after a cleaning."""
+    conn.execute("SELECT pgqueue.clean_up()")
+    return column(conn, "SELECT task_id FROM pgqueue.result")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_result_is_kept_for_dependants_that_end_one_after_another(db, first):
+    """D is put after A when it has ended: in no order of B and D may the time of A's result be lost."""
+    a = put(db, "a")
+    b = after(db, a)
+    finish(db, a)
+    ids = [b, after(db, a)]
+    tick(db)
+    for id in (ids[first], ids[1 - first]):
+        assert results(db) == [a]
+        do(db, id)
+        tick(db)
+    assert results(db) == []
+    clean(db)
+
+
+def test_two_ticks_that_forget_the_last_two_dependants_at_once_keep_the_result_no_longer(db, connect):
+    a = put(db, "a")
+    b, c = after(db, a), after(db, a)
+    finish(db, a)
+    tick(db)
+    do(db, b)
+    do(db, c)
+    other = connect(autocommit=False)
+    other.execute("SELECT pgqueue._forget_dependants(%s)", [[b]])
+    db.execute("SET statement_timeout = '5 s'")
+    tick(db)
+    other.commit()
+    tick(db)
+    assert results(db) == []
+    clean(db)
+
+
+@pytest.mark.parametrize("how", ["ack", "finish"])
+def test_a_tick_does_not_wait_for_an_open_end_to_forget_a_dependant(db, connect, how):
+    """T1 ends A and stays open; B, which waits for A, is deleted meanwhile."""
+    a = put(db, "a")
+    b = after(db, a)
+    caller = connect(autocommit=False)
+    {"ack": do, "finish": finish}[how](caller, a)
+    db.execute("SELECT pgqueue.delete(%s)", [b])
+    db.execute("SET statement_timeout = '5 s'")
+    tick(db)
+    caller.commit()
+    tick(db)
+    assert results(db) == []
+    clean(db)
+
+
+def test_a_tick_does_not_wait_for_a_result_that_is_just_stored_again(db, connect):
+    """A has failed, is kicked, and T1 finishes it and stays open; B, which waits for A, is deleted meanwhile."""
+    a = put(db, "a")
+    b = after(db, a, on_failure="run")
+    db.execute("SELECT pgqueue.fail(%s, NULL, 'boom', keep => '1 ms')", [a])
+    db.execute("SELECT pgqueue.kick_task(%s)", [a])
+    caller = connect(autocommit=False)
+    finish(caller, a)
+    db.execute("SELECT pgqueue.delete(%s)", [b])
+    db.execute("SET statement_timeout = '5 s'")
+    tick(db)
+    caller.commit()
+    tick(db)
+    assert results(db) == []
+    clean(db)
+
+
 # --- graphs in one call
 
 

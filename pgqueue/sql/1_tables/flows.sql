@@ -23,15 +23,12 @@ CREATE TABLE pgqueue.dependency (
     on_id       bigint      NOT NULL,
     position    int         NOT NULL,
     state       "char"      NOT NULL,
-    expires_at  timestamptz,
     PRIMARY KEY (task_id, on_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000);
 COMMENT ON TABLE  pgqueue.dependency            IS 'The tasks and batches that a dependant waits for, one a row.';
 COMMENT ON COLUMN pgqueue.dependency.position   IS 'Its place among those of its task, as they were given.';
 COMMENT ON COLUMN pgqueue.dependency.state      IS
     'N not followed yet, O open, D done, F failed, but it may yet be done, G gone without having been done.';
-COMMENT ON COLUMN pgqueue.dependency.expires_at IS
-    'When the result of on_id would have expired, if it were not kept for this task.';
 
 CREATE INDEX dependency_on     ON pgqueue.dependency (on_id);
 CREATE INDEX dependency_open   ON pgqueue.dependency (task_id) WHERE state IN ('N', 'O');

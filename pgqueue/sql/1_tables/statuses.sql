@@ -33,6 +33,7 @@ CREATE TABLE pgqueue.result (
     attempts    int         NOT NULL,
     finished_at timestamptz NOT NULL,
     expires_at  timestamptz NOT NULL,
+    kept_until  timestamptz,
     cancelled   boolean,
     value       jsonb,
     error       text,
@@ -47,7 +48,10 @@ COMMENT ON TABLE  pgqueue.result            IS
 COMMENT ON COLUMN pgqueue.result.queue_id   IS
     'The queue in which it ended; a task that is now in another queue was moved afterwards.';
 COMMENT ON COLUMN pgqueue.result.cancelled  IS 'It was cancelled, and error has the reason. NULL: it was not.';
-COMMENT ON COLUMN pgqueue.result.expires_at IS 'After this time the result counts as absent.';
+COMMENT ON COLUMN pgqueue.result.expires_at IS
+    'After this time the result counts as absent. 9999-12-30: it is kept while a task waits for this one.';
+COMMENT ON COLUMN pgqueue.result.kept_until IS
+    'If it is, or was, kept for a task that waits: the time that was set, to which expires_at goes back.';
 
 CREATE INDEX result_expires ON pgqueue.result (expires_at);
 

@@ -2,7 +2,7 @@
 --
 -- The result of a task for which another one waits is kept until that one is gone, whatever time was set. It is kept by
 -- its expires_at: a cleaning that looked for dependencies would walk over all such results each time.
--- _forget_dependants (links.sql) restores the time that was set.
+-- kept_until has the time that was set, and _forget_dependants (links.sql) restores it.
 
 CREATE OR REPLACE FUNCTION pgqueue.predecessors(
     id      bigint,
@@ -116,15 +116,15 @@ SELECT m.batch_id AS batch, m.task_id AS id, q.name AS queue,
 COMMENT ON VIEW pgqueue.batch_failures IS
     'The failed tasks of batches, and those that are gone without having been done and left an outcome.';
 
--- Keep the results of tasks for which others wait until these are gone. Called when results are kept.
+-- Keep the results of tasks for which others wait until these are gone. Called when results are kept, which this
+-- transaction has just stored. No tick sees them yet; so none may delete the last dependency meanwhile.
 CREATE OR REPLACE FUNCTION pgqueue._keep_for_dependants(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE pgqueue.dependency d SET expires_at = r.expires_at
-      FROM pgqueue.result r
-     WHERE d.on_id = ANY (ids) AND r.task_id = d.on_id AND r.expires_at < timestamptz '9999-12-30 00:00+00';
-    UPDATE pgqueue.result r SET expires_at = timestamptz '9999-12-30 00:00+00'
-     WHERE r.task_id = ANY (ids) AND EXISTS (SELECT FROM pgqueue.dependency d WHERE d.on_id = r.task_id);
+    UPDATE pgqueue.result r SET kept_until = r.expires_at, expires_at = timestamptz '9999-12-30 00:00+00'
+      FROM (SELECT DISTINCT u.id FROM unnest(ids) u(id)) k,
+           LATERAL (SELECT FROM pgqueue.dependency d WHERE d.on_id = k.id LIMIT 1 FOR KEY SHARE) waiting
+     WHERE r.task_id = k.id AND r.expires_at < timestamptz '9999-12-30 00:00+00';
 END $$;
 
 -- Part of clean_up: delete batches that ended, or were left open, a day ago, and for which no task waits.

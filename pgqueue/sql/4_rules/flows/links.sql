@@ -87,23 +87,35 @@ END $$;
 
 -- Delete up to 2000 dependencies of those of these tasks that are gone, and keep results for them no longer. The next
 -- tick goes on.
+--
+-- Who deletes a dependency has the result locked that is kept for it, and then looks whether another one is left: of
+-- two ticks that delete the last two, one restores the time. An open transaction that ends the other task has the
+-- dependency locked, or the result that it stores again: these are left to a later tick.
 CREATE OR REPLACE FUNCTION pgqueue._forget_dependants(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    kept   CONSTANT timestamptz := timestamptz '9999-12-30 00:00+00';
+    links  tid[];
+    others bigint[];
+    held   bigint[];
+    busy   bigint[];
 BEGIN
     ids := ARRAY (SELECT d.task_id FROM pgqueue.dependant d
                    WHERE d.task_id = ANY (ids)
                      AND (SELECT t.id FROM pgqueue.task t WHERE t.id = d.task_id AND t.state <> 'F') IS NULL);
-    WITH gone AS (
-        DELETE FROM pgqueue.dependency
-         WHERE ctid = ANY (ARRAY (SELECT d.ctid FROM pgqueue.dependency d WHERE d.task_id = ANY (ids) LIMIT 2000))
-        RETURNING on_id, expires_at)
-    UPDATE pgqueue.result r SET expires_at = g.expires_at
-      FROM (SELECT k.on_id, max(k.expires_at) AS expires_at FROM gone k WHERE k.expires_at IS NOT NULL
-             GROUP BY k.on_id) g
-     WHERE r.task_id = g.on_id
-       AND NOT EXISTS (SELECT FROM pgqueue.dependency o
-                        WHERE o.on_id = g.on_id
-                          AND (o.task_id IN (SELECT u.id FROM unnest(ids) u(id))) IS NOT TRUE);
+    SELECT array_agg(d.ctid), array_agg(d.on_id) INTO links, others
+      FROM (SELECT k.ctid, k.on_id FROM pgqueue.dependency k
+             WHERE k.task_id = ANY (ids) LIMIT 2000 FOR UPDATE SKIP LOCKED) d;
+    held := ARRAY (SELECT r.task_id FROM pgqueue.result r
+                    WHERE r.task_id = ANY (others) AND r.expires_at = kept FOR UPDATE SKIP LOCKED);
+    busy := ARRAY (SELECT r.task_id FROM pgqueue.result r
+                    WHERE r.task_id = ANY (others) AND r.expires_at = kept
+                   EXCEPT SELECT u.id FROM unnest(held) u(id));
+    DELETE FROM pgqueue.dependency d
+     WHERE d.ctid = ANY (links) AND (d.on_id IN (SELECT u.id FROM unnest(busy) u(id))) IS NOT TRUE;
+    UPDATE pgqueue.result r SET expires_at = r.kept_until
+     WHERE r.task_id = ANY (held)
+       AND (SELECT d.on_id FROM pgqueue.dependency d WHERE d.on_id = r.task_id LIMIT 1) IS NULL;
     INSERT INTO pgqueue.flow_check (id, queue_id)
     SELECT u.id, 0 FROM unnest(ids) u(id)
      WHERE (SELECT d.task_id FROM pgqueue.dependency d WHERE d.task_id = u.id LIMIT 1) IS NOT NULL;
