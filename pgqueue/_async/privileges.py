@@ -75,6 +75,7 @@ class AsyncPrivileges:
 
         Raises:
             NotAllowed: the client's role does not own the schema.
-            ValueError: an argument is not valid.
+            ValueError: an argument is not valid; or the queue would end by itself, with its session, or by its options
+                `auto_delete` or `expires`, and its name be open to every role.
         """
         await self._shell.run(calls.restrict_queue(queue, on))

@@ -77,6 +77,7 @@ class Privileges:
 
         Raises:
             NotAllowed: the client's role does not own the schema.
-            ValueError: an argument is not valid.
+            ValueError: an argument is not valid; or the queue would end by itself, with its session, or by its options
+                `auto_delete` or `expires`, and its name be open to every role.
         """
         self._shell.run(calls.restrict_queue(queue, on))

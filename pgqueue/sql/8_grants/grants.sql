@@ -301,6 +301,12 @@ DECLARE
 BEGIN
     LOCK TABLE pgqueue.queue IN EXCLUSIVE MODE;    -- first: another transaction may delete the queue, and open its name
     q := pgqueue.queue_id(queue);
+    IF enabled IS NOT FALSE AND EXISTS (                        -- options that the owner sets later are its decision
+           SELECT FROM pgqueue.queue r WHERE r.id = q AND NOT r.restricted
+              AND (r.session_id IS NOT NULL OR r.auto_delete OR r.expires IS NOT NULL)) THEN
+        RAISE EXCEPTION 'queue "%" ends with its session, or by auto_delete or expires: its name is open then', queue
+            USING ERRCODE = 'PQ002', HINT = 'To reset options: alter_queue, {"auto_delete": false, "expires": null}.';
+    END IF;
     UPDATE pgqueue.queue r SET restricted = coalesce(enabled, true) WHERE r.id = q;
     PERFORM pgqueue._set_guards(),
             pgqueue._record(CASE WHEN coalesce(enabled, true) THEN 'restrict' ELSE 'unrestrict' END, queue);
@@ -308,7 +314,8 @@ END $$;
 COMMENT ON FUNCTION pgqueue.restrict_queue IS
     'From now on only roles that were granted this queue itself may use it, and the owner of the schema; a grant by a '
     'pattern does not count. Monitors still see its numbers. While it is restricted, only the owner can delete or '
-    'rename it. enabled = false opens the queue again. Only the owner of the schema may call it.';
+    'rename it. PQ002: it would end by itself, with its session, or by its options auto_delete or expires. '
+    'enabled = false opens the queue again. Only the owner of the schema may call it.';
 
 DO $$
 DECLARE
