@@ -13,14 +13,14 @@ class Page(NamedTuple):
 
     Attributes:
         tasks: the tasks.
-        keys: their keys.
-        homes: the numbers of the servers that keep their limits.
+        names: their lanes, or else their keys.
+        homes: the numbers of the servers that keep their limits; None for a task with a lane.
         last: the id to go on behind; None: there are no more.
         more: their lane has more tasks, which have to be moved in the same transaction.
     """
 
     tasks: list[str]
-    keys: list[str | None]
+    names: list[str | None]
     homes: list[int | None]
     last: int | None
     more: bool
@@ -28,7 +28,7 @@ class Page(NamedTuple):
 
 def move_out(queue: str, n: int, lane: str | None, after: int) -> Call[Page]:
     return query(
-        "SELECT tasks::pg_catalog.text[], keys, homes, last, more"
+        "SELECT tasks::pg_catalog.text[], names, homes, last, more"
         " FROM pgqueue.move_out(%s::pg_catalog.text, %s::int, %s::pg_catalog.text, %s::bigint)",
         (queue, n, lane, after),
         lambda rows: Page(rows[0][0] or [], rows[0][1] or [], rows[0][2] or [], *rows[0][3:]),

@@ -148,6 +148,24 @@ def test_names_choose_the_target(dsns, dbs):
     assert len(found(dbs[1])) + len(found(dbs[2])) == 100
 
 
+def test_tasks_that_are_not_in_their_lane_go_to_its_target(dsns, dbs):
+    """By the lane as a put, and not by the key, in turn, or to the server that keeps their limit."""
+    source, of_lane, other = dbs
+    source.execute("SELECT pgqueue.put('q', '\"in\"', lane => 'l2')")
+    source.execute(
+        "SELECT pgqueue.put('q', to_jsonb(n), lane => 'l2', key => CASE WHEN n < 5 THEN 'k3-' || n END, delay => '1 h')"
+        " FROM generate_series(1, 9) n"
+    )
+    source.execute("SELECT pgqueue.bury(max(id)) FROM pgqueue.task")
+    source.execute("SELECT pgqueue.put('q', '\"limited\"')")
+    source.execute("SELECT pgqueue.set_limit('q', concurrency => 9, home => 3)")
+    with Mover(dsns[0], dsns[1:], lambda name: int(name[1]) - 2, (2, 3)) as mover:
+        done = mover.move("q")
+    assert (done.copied, done.staying) == (11, {})
+    assert sorted(found(of_lane), key=str) == [*range(1, 10), "in"]
+    assert found(other) == ["limited"]
+
+
 def test_a_key_meets_the_task_that_has_it(dsns, dbs):
     source, target, _ = dbs
     source.execute("SELECT pgqueue.put('q', '\"source\"', key => k) FROM unnest('{live,expired}'::text[]) k")

@@ -3,8 +3,9 @@
 A step has a transaction on the source, and in it one on each target. Those of the targets are committed first. So
 however a step is cut off, no task is lost; it may be on both servers, and is then handled at least once.
 
-A task with a lane or a key goes to the target that its name chooses, so that it meets others of the same name there.
-A task whose limit one of the targets keeps goes to that one. Other tasks go to the targets in turn, page by page.
+A task with a lane, or else a key, goes to the target that this name chooses, so that it meets others of the same name
+there. A task without a lane whose limit one of the targets keeps goes to that one. Other tasks go to the targets in
+turn, page by page.
 """
 
 from __future__ import annotations
@@ -127,8 +128,8 @@ class Mover:
                 page = self._source.run(calls.move_out(queue, PAGE, None, after))
                 other = next(self._turns)
                 parts: list[list[str]] = [[] for _ in self._targets]
-                for task, key, home in zip(page.tasks, page.keys, page.homes, strict=True):
-                    index = other if key is None else self._home(key)
+                for task, name, home in zip(page.tasks, page.names, page.homes, strict=True):
+                    index = other if name is None else self._home(name)
                     parts[self._numbers.get(home, index)].append(task)
                 for index, tasks in enumerate(parts):
                     step.copy(index, tasks)

@@ -26,7 +26,7 @@
 -- of the lane while the target begins with the first. S holds the lane's latch (latches.sql), so no claim takes from
 -- it. If one task of the lane stays, all stay. Tasks of the lane that were put on the target in the meantime are newer
 -- than these, so they get new ids behind them; unless they are taken, or stay as above. A task that is not in its lane,
--- since it is delayed or buried, moves as a task without a lane.
+-- since it is delayed or buried, moves by itself; but to the server of the lane, where it comes back into it.
 
 -- Why a task stays on this server; NULL: it may move. From a transaction that moves tasks.
 CREATE OR REPLACE FUNCTION pgqueue._why_stays(t pgqueue.task) RETURNS text
@@ -88,11 +88,11 @@ END $$;
 CREATE OR REPLACE FUNCTION pgqueue.move_out(
     queue text,
     n     int    DEFAULT 1000,
-    lane  text   DEFAULT NULL,                -- NULL: tasks that are in no lane
+    lane  text   DEFAULT NULL,                -- NULL: tasks that are in no lane now
     after bigint DEFAULT 0,                   -- 0, then `last` of the previous call
     OUT tasks jsonb[],                        -- for move_in
-    OUT keys  text[],                         -- of these tasks
-    OUT homes int[],                          -- the servers that keep their limits
+    OUT names text[],                         -- their lanes, or else their keys, which choose the server
+    OUT homes int[],                          -- the servers that keep their limits; a lane comes before
     OUT last  bigint,                         -- the last task that was looked at; NULL: there are no more
     OUT more  boolean                         -- the lane has more tasks, which have to be moved in this transaction
 )
@@ -122,10 +122,10 @@ BEGIN
                          || jsonb_build_object('steps', (
                                 SELECT jsonb_agg(s ORDER BY s.recorded_at) FROM pgqueue.step s WHERE s.task_id = t.id))
                          ORDER BY t.id),
-               array_agg(t.key ORDER BY t.id),
-               array_agg(CASE WHEN q.metered THEN (SELECT l.home FROM pgqueue._limit_of(q.id, t.data) l) END
-                         ORDER BY t.id)
-          INTO tasks, keys, homes FROM pgqueue.task t WHERE t.id = ANY (ids);
+               array_agg(coalesce(t.lane, t.key) ORDER BY t.id),
+               array_agg(CASE WHEN q.metered AND t.lane IS NULL
+                              THEN (SELECT l.home FROM pgqueue._limit_of(q.id, t.data) l) END ORDER BY t.id)
+          INTO tasks, names, homes FROM pgqueue.task t WHERE t.id = ANY (ids);
         PERFORM pgqueue._note(q.id, 'delete', ids), pgqueue._delete_tasks(ids),
                 pgqueue._record('move_out', q.name, lane, cardinality(ids));
     END IF;
