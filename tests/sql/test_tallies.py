@@ -400,3 +400,23 @@ def test_a_taker_that_waits_serves(db: psycopg.Connection, connect: Any, unserve
 def test_it_is_silent_where_it_would_be_a_false_alarm(db: psycopg.Connection, unserved: Any, change: str) -> None:
     db.execute(change.encode())
     assert unserved() == WELL
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "key", "silent"),
+    [
+        ("direct", "dead", "dead", True),
+        ("direct", "dead", None, True),  # under the keys of their puts
+        ("direct", "orders", "dead", False),
+        ("topic", "dead.*", "dead.source", True),
+        ("fanout", "", "dead", True),
+    ],
+)
+def test_it_is_silent_for_a_queue_that_is_bound_to_the_exchange_of_dead_letters(
+    db: psycopg.Connection, unserved: Any, kind: str, bound: str, key: str | None, silent: bool
+) -> None:
+    db.execute("SELECT pgqueue.declare_exchange('letters', %s)", [kind])
+    db.execute("SELECT pgqueue.bind('q', 'letters', %s)", [bound])
+    assert unserved()[0] == "warn"
+    db.execute("SELECT pgqueue.create_queue('source', dead_letter => 'letters', dead_letter_key => %s)", [key])
+    assert (unserved() == WELL) is silent
