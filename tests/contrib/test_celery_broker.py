@@ -16,6 +16,7 @@ from brokers import celery_url
 from celery.exceptions import ImproperlyConfigured
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError, OperationalError
+from statements import column
 
 import pgqueue
 from pgqueue.contrib.celery.clients import CLIENTS
@@ -130,6 +131,24 @@ def test_a_purge_leaves_what_is_taken(make: Callable[..., Connection], blocking:
     box.clear()
     assert blocking().queue("box").stats()["taken"] >= 1
     taken.ack()
+
+
+def test_what_waits_for_a_limit_or_in_a_lane_is_counted_and_purged(
+    make: Callable[..., Connection], blocking: Callable[..., pgqueue.Client], db: psycopg.Connection
+) -> None:
+    limited, laned = make().SimpleQueue("limited"), make().SimpleQueue("laned")
+    for box in limited, laned:
+        box.put("first")
+    blocking().limits.set("limited", concurrency=1)
+    for number in range(2):
+        blocking().queue("limited").put(number)
+        blocking().queue("laned").put(number, lane="a")
+    states = "SELECT state FROM pgqueue.tasks ORDER BY id"
+    assert set(column(db, states)) == {"ready", "waiting", "blocked"}
+    assert (len(limited), len(laned)) == (3, 3)
+    limited.clear()
+    laned.clear()
+    assert (len(limited), len(laned), column(db, states)) == (0, 0, [])
 
 
 def test_a_passing_queue_ends_with_its_channel(

@@ -462,6 +462,25 @@ def test_a_flush_drops_all_but_what_is_processed(broker: PgqueueBroker) -> None:
     consumer.close()
 
 
+def test_what_waits_for_a_limit_or_in_a_lane_is_counted_and_flushed(
+    broker: PgqueueBroker, db: psycopg.Connection
+) -> None:
+    note, _ = noting(broker)
+    note.send("processed")
+    consumer, _ = consumed(broker, prefetch=1)
+    broker.client.limits.set("default", "limited", concurrency=1)
+    for _ in range(2):
+        broker.client.queue("default").put({"job": "limited"})
+        broker.client.queue("default").put({"job": "note"}, lane="a")
+    states = "SELECT state FROM pgqueue.tasks ORDER BY id"
+    assert set(column(db, states)) == {"taken", "ready", "waiting", "blocked"}
+    assert broker.get_queue_message_counts("default") == (4, 0, 0)
+    broker.flush("default")
+    assert broker.get_queue_message_counts("default") == (0, 0, 0)
+    assert column(db, states) == ["taken"]
+    consumer.close()
+
+
 # --- what is refused
 
 

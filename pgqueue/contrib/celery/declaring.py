@@ -124,11 +124,12 @@ class Declaring(virtual.Channel):
         return True
 
     def _size(self, queue: str) -> int:
-        return int(self.pgqueue.queue(queue).stats()["ready"])
+        stats = self.pgqueue.queue(queue).stats()
+        return stats["ready"] + stats["blocked"]  # with those that wait for a limit
 
     def _purge(self, queue: str) -> int:
         try:
-            return self.pgqueue.queue(queue).truncate(states=["ready", "delayed"])
+            return self.pgqueue.queue(queue).truncate(states=["ready", "delayed", "blocked", "waiting"])
         except errors.NoQueue:
             return 0
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from dramatiq import Broker, Consumer, Message, Middleware
 from dramatiq.common import q_name, xq_name
 from dramatiq.errors import QueueJoinTimeout
 
 from ... import Client, errors
+from ..._calls.find import State
 from .clients import client_of, connected
 from .consumers import PgqueueConsumer
 from .messages import canonical, data_of
 
 #: For how long a dead letter is kept, in milliseconds: as with the other brokers of Dramatiq.
 DEAD_MESSAGE_TTL = 86_400_000 * 7
+
+#: The states of messages that nobody processes. Those behind others come first: the end of a ready one makes one ready.
+UNHELD: tuple[State, ...] = ("blocked", "waiting", "ready", "delayed", "buried")
 
 
 class Counts(NamedTuple):
@@ -146,8 +150,8 @@ class PgqueueBroker(Broker):
         """Drop all messages of a queue, and its dead letters. Those that are being processed stay."""
         for name in (q_name(queue_name), xq_name(queue_name)):
             with connected(), contextlib.suppress(errors.NoQueue):
-                for state in ("ready", "delayed", "buried"):
-                    self.client.queue(name).delete_all(cast(Any, state))
+                for state in UNHELD:
+                    self.client.queue(name).delete_all(state)
 
     def flush_all(self) -> None:
         """Drop all messages of all declared queues."""
@@ -172,10 +176,10 @@ class PgqueueBroker(Broker):
             time.sleep(interval / 1000)
 
     def get_queue_message_counts(self, queue_name: str) -> Counts:
-        """How many messages of a queue are ready, delayed and dead letters."""
+        """How many messages of a queue are ready, delayed and dead letters. Those that wait for a limit are ready."""
         with connected():
             queue, dead = (self.client.queue(name(queue_name)).stats() for name in (q_name, xq_name))
-        return Counts(queue["ready"], queue["delayed"], dead["ready"])
+        return Counts(queue["ready"] + queue["blocked"], queue["delayed"], dead["ready"] + dead["blocked"])
 
     def _unsettled(self, queue_name: str) -> int:
         with connected():
