@@ -21,7 +21,8 @@ from ..errors import BadData
 from . import marked
 from .reading import read_by_json, reader_by_msgspec
 
-MAX_SIZE = 1 << 20
+MAX_SIZE = 1 << 20  # bytes: the default of max_data_size
+MOST_SIZE = 64 << 20  # bytes: the database accepts no more
 STORED = (str, int, float, bytes, bytearray, memoryview)  # beside None, lists, tuples and dicts
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=marked.written).encode

@@ -533,6 +533,15 @@ def test_a_message_that_is_too_large(make: Callable[..., PgqueueBroker], db: psy
     assert column(db, "SELECT state FROM pgqueue.tasks") == []
 
 
+def test_a_message_of_megabytes_is_sent(broker: PgqueueBroker) -> None:
+    note, _ = noting(broker)
+    note.send("x" * (3 << 20))
+    consumer, (message,) = consumed(broker)
+    assert len(message.args[0]) == 3 << 20
+    consumer.ack(message)
+    consumer.close()
+
+
 def test_a_closed_broker_says_so(broker: PgqueueBroker) -> None:
     note, _ = noting(broker)
     note.send(0)

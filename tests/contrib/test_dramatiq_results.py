@@ -123,6 +123,13 @@ def test_results_of_a_worker_and_of_pipelines_and_groups(
     assert column(db, "SELECT queue FROM pgqueue.tasks") == ["default.XQ"]
 
 
+def test_a_result_of_megabytes_is_kept(dsn: str) -> None:
+    backend = PgqueueResultBackend(url=dsn)
+    with contextlib.closing(backend.client):
+        backend.store_result(MESSAGE, "x" * (3 << 20), 60_000)
+        assert len(backend.get_result(MESSAGE)) == 3 << 20
+
+
 def test_a_result_that_is_too_large(make_small: Callable[[], PgqueueResultBackend]) -> None:
     with pytest.raises(pgqueue.BadData, match="1000"):
         make_small().store_result(MESSAGE, "x" * 1000, 60_000)

@@ -20,8 +20,8 @@ from psycopg.pq import Conninfo
 
 from ... import errors
 from ..._engine import dsn
+from ..._values.data import MOST_SIZE
 
-MAX_DATA_SIZE = 64 << 20  # bytes: the database accepts no more
 SECRETS = ("password", "passfile", "sslpassword", "listen_dsn")
 
 #: How the text of each option is read. All are arguments of pgqueue.Client.
@@ -63,7 +63,7 @@ def read(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """
     known = {name: value for name, value in options.items() if name in URL_OPTIONS}
     address, given = _read(url)
-    return address, {"max_data_size": MAX_DATA_SIZE, **known, **given}
+    return address, {"max_data_size": MOST_SIZE, **known, **given}
 
 
 def dsn_of(address: str) -> str | None:

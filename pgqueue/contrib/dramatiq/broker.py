@@ -42,7 +42,7 @@ class PgqueueBroker(Broker):
         connection: a function that returns the application's connection, or session of SQLAlchemy, whose transaction
             the messages that are sent now are part of; None: they are sent at once.
         dead_message_ttl: milliseconds for which a dead letter is kept; default seven days. For queues that are new.
-        options: those of pgqueue.Client, for example pool_size.
+        options: those of pgqueue.Client, for example pool_size. The default of max_data_size is 64 MB.
 
     Attributes:
         client: the pgqueue client, for backends and for the application.

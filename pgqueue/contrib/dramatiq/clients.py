@@ -12,6 +12,7 @@ from psycopg.pq import Conninfo
 
 from ... import Client, errors
 from ..._engine import dsn
+from ..._values.data import MOST_SIZE
 
 #: After these the same call, repeated, may succeed: Dramatiq's worker begins again with a new consumer.
 LOST = (errors.ServerError, errors.ConnectionLost, errors.NotRunning, errors.ClosedError)
@@ -23,14 +24,14 @@ def client_of(url: str | None, client: Client | None, options: dict[str, Any]) -
     Args:
         url: a PostgreSQL URI or conninfo string; default PGQUEUE_DSN, else DATABASE_URL, else the embedded server.
         client: the client to use, in place of the URL and the options.
-        options: those of pgqueue.Client.
+        options: those of pgqueue.Client; max_data_size is 64 MB by default, the most that the database accepts.
 
     Raises:
         ValueError: the URL or an option is not valid, or a client was given beside them.
         TypeError: there is no such option.
     """
     if client is None:
-        return Client(url if url is None else _checked(url), **options)
+        return Client(url if url is None else _checked(url), **{"max_data_size": MOST_SIZE, **options})
     if url is not None or options:
         raise ValueError("a client was given, so there can be no URL, and no options of a client, beside it")
     return client
