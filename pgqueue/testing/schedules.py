@@ -35,6 +35,7 @@ class Schedules:
         Raises:
             RuntimeError: there are too many of them.
         """
+        self._store.decide()  # the delay of a task after others begins when they have ended
         for _ in range(MOST):
             if not self._coming or self._coming[0][0] > moment:
                 break
@@ -53,9 +54,7 @@ class Schedules:
     def _put(self, plan: Plan, at: datetime) -> None:
         data = json_data.decode(plan.text)
         data["headers"] = {**data.get("headers", {}), **_headers(plan, at)}
-        task, existed = self._store.put(plan.queue, data, PutOptions(**plan.options.as_dict()))
-        if not existed:
-            self._store.put_hook(task)
+        self._store.put(plan.queue, data, PutOptions(**plan.options.as_dict()))
 
 
 def is_of_job(plan: Plan) -> bool:

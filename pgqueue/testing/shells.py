@@ -27,7 +27,7 @@ from .._sync.task import Task
 from .._values import data as json_data
 from ..jobs.clients import AsyncClient, Client
 from .records import Kept
-from .store import Store
+from .store import Store, seen
 
 T = TypeVar("T")
 
@@ -128,9 +128,8 @@ class MemoryShell:
             del given["key"]
         options = PutOptions(**given, unique_data=unique)
         kept, existed = self.store.put(queue, data, options)
-        if not existed:
-            self.store.put_hook(kept)
-        return [(kept.id, kept.state, existed, json_data.encode(kept.data) if existed else None)]
+        state, known = seen(kept) if existed else (kept.state, None)
+        return [(kept.id, state, existed, None if known is None else json_data.encode(known))]
 
     def _outcome(self, given: dict[str, Any]) -> Any:
         task = self.store.tasks.get(given["id"])
@@ -272,13 +271,12 @@ class MemoryQueue:
         if put.batch is not None:
             refuse("a batch")
         kept, existed = self._store.put(self.name, data, put)
-        if not existed:
-            self._store.put_hook(kept)
+        state, known = seen(kept) if existed else (kept.state, kept.data)
         return {
             "id": kept.id,
             "queue": self.name,
-            "state": kept.state,
-            "data": kept.data,
+            "state": state,
+            "data": known,
             "priority": kept.priority,
             "lane": put.lane,
             "key": put.key,
