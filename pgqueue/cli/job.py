@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .. import Client, Cluster, Job
+from .. import AsyncTask, Client, Cluster, Job, Task
 from ..jobs.clients import AnyClient
 from .applications import load
 from .connecting import at_once
@@ -80,18 +80,25 @@ def put_job(dsn: str | None, app: str, name: str, args: Any, as_json: bool, **op
         known = ", ".join(sorted(client.jobs)) or "none"
         raise Fault(f"{app} has no job {name!r}; its jobs: {known}", WRONG)
     given = {name: value for name, value in options.items() if value is not None}
-    try:
-        task = found.options(**given).put_json(args)
-    finally:
-        _close(client)
+    task = _put(client, found, given, args)
     echo({"id": task.id, "queue": task.queue, "state": task.state, "existed": task.existed}, str(task.id), as_json)
 
 
-def _close(client: AnyClient) -> None:
+def _put(client: AnyClient, found: Job[..., Any], given: Any, args: Any) -> Task | AsyncTask:
+    """Put the task as the client's own code would, for the sake of its middleware, and close the client."""
     if isinstance(client, Client | Cluster):
-        client.close()
-    else:
-        asyncio.run(client.close())
+        try:
+            return found.options(**given).put_json(args)
+        finally:
+            client.close()
+
+    async def put() -> AsyncTask:
+        try:
+            return await found.options(**given).aput_json(args)
+        finally:
+            await client.close()
+
+    return asyncio.run(put())
 
 
 def _described(one: Job[..., Any]) -> dict[str, Any]:

@@ -236,33 +236,11 @@ class BoundJob(Generic[P]):
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """As Job.put, with these options."""
-        name, put = self._place()
-        queue, data = self._job._home.blocking_queue(name), self._data(args, kwargs)
-        if not (middleware := self._job.middleware):
-            return self._told(queue.put(data, conn=self._options.conn, **put))
-        order = self._order(name, [data])
-
-        def send() -> Task:
-            task = self._told(queue.put(headed(data, order), conn=self._options.conn, **put))
-            order.ids = [task.id]
-            return task
-
-        return around_put(middleware, order, send)
+        return self._told(self._put(self._data(args, kwargs)))
 
     async def aput(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTask:
         """As Job.aput, with these options."""
-        name, put = self._place()
-        queue, data = self._job._home.awaiting_queue(name), self._data(args, kwargs)
-        if not (middleware := self._job.middleware):
-            return self._told(await queue.put(data, conn=self._options.conn, **put))
-        order = self._order(name, [data])
-
-        async def send() -> AsyncTask:
-            task = self._told(await queue.put(headed(data, order), conn=self._options.conn, **put))
-            order.ids = [task.id]
-            return task
-
-        return await around_aput(middleware, order, send)
+        return self._told(await self._aput(self._data(args, kwargs)))
 
     def put_many(self, items: Iterable[Arguments]) -> list[int]:
         """Put many tasks in one transaction: all of them or none.
@@ -313,10 +291,39 @@ class BoundJob(Generic[P]):
         Raises:
             BadArguments: as the worker would refuse them.
         """
+        return self._put(self._json_data(args))
+
+    async def aput_json(self, args: Any) -> AsyncTask:
+        """As put_json, for asyncio."""
+        return await self._aput(self._json_data(args))
+
+    def _put(self, data: dict[str, Any]) -> Task:
         name, put = self._place()
-        args = self._job.limited_json(args, self._job.codec.load_args(args))
         queue = self._job._home.blocking_queue(name)
-        return queue.put(self._enveloped(args), conn=self._options.conn, **put)
+        if not (middleware := self._job.middleware):
+            return queue.put(data, conn=self._options.conn, **put)
+        order = self._order(name, [data])
+
+        def send() -> Task:
+            task = queue.put(headed(data, order), conn=self._options.conn, **put)
+            order.ids = [task.id]
+            return task
+
+        return around_put(middleware, order, send)
+
+    async def _aput(self, data: dict[str, Any]) -> AsyncTask:
+        name, put = self._place()
+        queue = self._job._home.awaiting_queue(name)
+        if not (middleware := self._job.middleware):
+            return await queue.put(data, conn=self._options.conn, **put)
+        order = self._order(name, [data])
+
+        async def send() -> AsyncTask:
+            task = await queue.put(headed(data, order), conn=self._options.conn, **put)
+            order.ids = [task.id]
+            return task
+
+        return await around_aput(middleware, order, send)
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> Put:
         """As Job.prepare, with these options."""
@@ -357,6 +364,9 @@ class BoundJob(Generic[P]):
     def _data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         job = self._job
         return self._enveloped(job.codec.dump(job.limited(job.signature.named(args, kwargs))))
+
+    def _json_data(self, args: Any) -> dict[str, Any]:
+        return self._enveloped(self._job.limited_json(args, self._job.codec.load_args(args)))
 
     def _enveloped(self, args: dict[str, Any]) -> dict[str, Any]:
         options = self._options

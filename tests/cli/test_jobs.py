@@ -93,6 +93,29 @@ def test_a_task_is_put_with_its_options(app: Path, command: Commands, db: psycop
     ]
 
 
+@pytest.mark.parametrize(("client", "kind", "method"), [("client", "contextmanager", "put"),
+                                                          ("aio", "asynccontextmanager", "aput")])  # fmt: skip
+def test_a_put_has_its_middleware(
+    app: Path, command: Commands, db: psycopg.Connection, client: str, kind: str, method: str
+) -> None:
+    awaits = "async " if method == "aput" else ""
+    with (app / "shop_of_jobs.py").open("a") as file:
+        file.write(f"""
+import contextlib
+
+class Tenant:
+    @contextlib.{kind}
+    {awaits}def {method}(self, order):
+        order.headers["tenant"] = order.args[0]["who"]
+        yield
+
+{client}.middleware.append(Tenant())
+{client}.job(name="greet")(lambda who: None)
+""")
+    command.lines("job", "put", f"shop_of_jobs:{client}", "greet", '{"who": "ada"}')
+    assert db.execute("SELECT data -> 'headers' FROM pgqueue.tasks").fetchall() == [({"tenant": "ada"},)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -109,9 +109,13 @@ async def test_every_kind_of_put_is_surrounded(blocking: Blocking, db: psycopg.C
     awaited = await send.options(headers={"own": "x"}).aput("bob", n=2)
     many = send.put_many([("eve",), {"to": "dan"}])
     awaited_many = await send.aput_many([("fay",)])
+    by_json = send.options(headers={"own": "y"}).put_json({"to": "hal"})
+    awaited_json = await send.options().aput_json({"to": "ivy"})
     prepared = send.prepare("gil")
     assert prepared.data["headers"] == {"tenant": "none"}
-    assert [order.ids for order in noting.orders] == [[task.id], [awaited.id], many, awaited_many, []]
+    assert [order.ids for order in noting.orders] == [
+        [task.id], [awaited.id], many, awaited_many, [by_json.id], [awaited_json.id], []
+    ]  # fmt: skip
     assert [order.args for order in noting.orders][:3] == [
         [{"to": "ada"}],
         [{"to": "bob", "n": 2}],
@@ -119,7 +123,8 @@ async def test_every_kind_of_put_is_surrounded(blocking: Blocking, db: psycopg.C
     ]
     assert {(order.job, order.queue) for order in noting.orders} == {(send.name, "q")}
     headers = column(db, "SELECT data -> 'headers' FROM pgqueue.tasks ORDER BY id")
-    assert headers == [{"tenant": "none"}, {"own": "x", "tenant": "none"}, *[{"tenant": "none"}] * 3]
+    plain = {"tenant": "none"}
+    assert headers == [plain, plain | {"own": "x"}, plain, plain, plain, plain | {"own": "y"}, plain]
 
 
 def test_a_run_says_what_it_is_of(blocking: Blocking, db: psycopg.Connection) -> None:
