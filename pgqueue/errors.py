@@ -331,7 +331,7 @@ class TaskCancelled(TaskError):
 
 
 class ResultUnknown(TaskError):
-    """The task is gone, and no result is kept: the result expired, or was not kept, or the task never existed."""
+    """The task is done or gone, and no result is kept: it expired, or was not kept, or the task never existed."""
 
 
 def refusal(task_id: int, state: str | None, problem: str, holder: str | None, me: str) -> TakeLost:

@@ -52,8 +52,8 @@ class AsyncResults:
         Raises:
             TaskFailed: it has failed for good (.error says why).
             TaskCancelled: it was cancelled (.reason says why).
-            ResultUnknown: it is gone, and no result is kept. While waiting, this is noticed within 2 s. At once for a
-                task that a job without keep_result has just put.
+            ResultUnknown: it is done or gone, and no result is kept. While waiting, this is noticed within 2 s. At once
+                for a task that a job without keep_result has just put.
             TimeoutError: it was not done in time.
             TaskIdRequired, ValueError: the id or the timeout is not valid.
             ClosedError: the client is closed, also while waiting.

@@ -102,6 +102,13 @@ def _info(row: tuple[Any, ...]) -> BatchInfo:
 
 def _outcomes(rows: Rows) -> list[Outcome]:
     return [
-        Outcome(id=id, state=state, queue=queue, result=data.decode_if_any(result), error=error)
+        Outcome(
+            id=id,
+            state=state,
+            queue=queue,
+            result=data.decode_if_any(result),
+            has_result=result is not None,
+            error=error,
+        )
         for id, state, queue, result, error in rows
     ]

@@ -51,6 +51,7 @@ class Outcome(Record):
         holder: host, process id and program of the client that has taken it.
         progress: the last progress that its taker reported; None if it reported none.
         result: the result of a task that is done.
+        has_result: whether that result is kept, which may be None. A queue's `keep_done` keeps tasks without it.
         updated_at: when it was put, taken, last reported progress, or ended: the latest of these that is known.
     """
 
@@ -62,6 +63,7 @@ class Outcome(Record):
     holder: str | None = None
     progress: Any = None
     result: Any = None
+    has_result: bool = False
     updated_at: datetime | None = None
 
     @property
@@ -148,6 +150,7 @@ def _outcome(
         holder=holder,
         progress=data.decode_if_any(progress),
         result=data.decode_if_any(result),
+        has_result=result is not None,  # a result that is None is the text null
         updated_at=updated_at,
     )
 

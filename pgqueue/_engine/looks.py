@@ -125,4 +125,6 @@ def result(found: Outcome) -> Any:
         raise TaskCancelled(found.id, found.error or "")
     if found.state == "unknown":
         raise ResultUnknown(f"task {found.id} is gone or never existed, and no result of it is kept", found.id)
+    if not found.has_result:
+        raise ResultUnknown(f"task {found.id} is done, and no result of it is kept", found.id)
     return found.result

@@ -79,7 +79,7 @@ def outcome(dsn: str | None, ids: Sequence[int], as_json: bool) -> None:
 def result(dsn: str | None, id: int, timeout: float | None, as_json: bool) -> None:
     """Wait for the result of the task ID, and print it. Exit code 3 if there was none in time.
 
-    Exit code 4 if the task failed, was cancelled, or is gone without a result.
+    Exit code 4 if the task failed, was cancelled, or is done or gone without a result.
     """
     with connect(dsn) as client:
         try:

@@ -142,8 +142,8 @@ class MemoryShell:
             if task.state == "buried" and task.kept
             else task.state
         )
-        progress, result = (None if one is None else json_data.encode(one) for one in (task.progress, task.result))
-        return [(state, task.queue, task.attempts, task.error, None, progress, result, None)]
+        progress = None if task.progress is None else json_data.encode(task.progress)
+        return [(state, task.queue, task.attempts, task.error, None, progress, _result(task), None)]
 
     def _cancel(self, given: dict[str, Any]) -> Any:
         return [(self.store.cancel(given["id"], given["reason"]),)]
@@ -166,7 +166,7 @@ class MemoryShell:
             if task.state == "buried"
             else task.state
         )
-        return task.id, state, task.queue, None if task.result is None else json_data.encode(task.result), task.error
+        return task.id, state, task.queue, _result(task), task.error
 
     def _get_step(self, given: dict[str, Any]) -> Any:
         value = self.store.steps.get((given["id"], given["name"]))
@@ -174,6 +174,11 @@ class MemoryShell:
 
     def _record_step(self, given: dict[str, Any]) -> Any:
         return [(self.store.steps.setdefault((given["id"], given["name"]), given["value"]), None, None, None)]
+
+
+def _result(task: Kept) -> str | None:
+    """The kept result as JSON, which is null where the function returned None."""
+    return json_data.encode(task.result) if task.state == "done" and task.kept else None
 
 
 class AsyncMemoryShell(MemoryShell):

@@ -63,7 +63,7 @@ def tell_error(error: BaseException) -> dict[str, Any]:
 
 def tell_outcome(outcome: Outcome) -> dict[str, Any]:
     """An outcome of Task.results() as JSON, for the child."""
-    return {name: getattr(outcome, name) for name in ("id", "state", "queue", "result", "error")}
+    return {name: getattr(outcome, name) for name in ("id", "state", "queue", "result", "has_result", "error")}
 
 
 def tell_log(record: logging.LogRecord) -> dict[str, Any]:

@@ -111,6 +111,27 @@ async def test_a_result_is_had_though_its_task_is_kept_too(client):
     assert await client.results.get(id, 0) == 7
 
 
+async def test_a_done_task_that_is_kept_without_a_result_has_none(shell, client):
+    """It was acked, or its result has expired; a kept result may be None."""
+    queue = await client.create_queue("history", keep_done=3600)
+    acked, expired, none = [await queue.put(name) for name in ("acked", "expired", "none")]
+    await (await queue.take(0)).ack()
+    await (await queue.take(0)).finish(7, keep=0.05)
+    await (await queue.take(0)).finish(None)
+
+    async def is_over():
+        return not (await expired.outcome()).has_result
+
+    await soon(is_over)
+    for task in (acked, expired):
+        with pytest.raises(pgqueue.errors.ResultUnknown, match=f"^task {task.id} is done, and no result"):
+            await task.result()
+        (last,) = [one async for one in following(shell, client, task.id)]
+        assert (last.state, last.result, last.has_result) == ("done", None, False)
+    assert await none.result() is None
+    assert (await none.outcome()).has_result
+
+
 async def test_a_result_is_kept_for_its_time(client, queue):
     put = await queue.put("x")
     await (await queue.take(0)).finish(1, keep=0.05)

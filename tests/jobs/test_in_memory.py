@@ -184,6 +184,15 @@ def test_after_the_block_the_client_is_as_before():
         client.queue("q").put(1)
 
 
+def test_a_result_may_be_none():
+    client = Client(NOWHERE)
+    nothing = client.job("q", keep_result=60)(lambda: None)
+    with without_database(client) as tasks:
+        task = nothing.put()
+        tasks.run()
+        assert (task.result(0), task.outcome().has_result) == (None, True)
+
+
 def test_results_are_found_as_after_a_worker():
     client = Client(NOWHERE)
 
