@@ -11,6 +11,8 @@ require "json"
 require "pg"
 
 class Worker
+  FOR_NOW = %w[40P01 PQ007].freeze
+
   def initialize(dsn, queues, &handler)
     @dsn, @queues, @handler = dsn, PG::TextEncoder::Array.new.encode(queues), handler
     @stop = false
@@ -23,22 +25,25 @@ class Worker
     pause = 0.05
     until @stop
       begin
-        connect
-        pause = 0.05
-        step until @stop
+        connect unless @db
+        open_session unless @session
+        settle if @settled # its answer was lost with the connection, or the server refused the call for now
+        until @stop
+          step
+          pause = 0.05
+        end
         @db.exec("SELECT pgqueue.close_session()") # gives back what is not settled
       rescue PG::ConnectionBad, PG::UnableToSend, PG::ServerError => error
-        raise unless @db.nil? || @db.finished? || @db.status != PG::CONNECTION_OK
-        raise if refused?(error)
-
-        warn "lost the server, trying again in #{pause} s: #{error.message.lines.first&.strip}"
+        for_now = for_now?(error)
+        what = for_now ? "the server refused a call for now" : "lost the server"
+        warn "#{what}, trying again in #{pause} s: #{error.message.lines.first&.strip}"
+        disconnect unless for_now
         sleep(pause * rand(0.5..1))
         pause = [pause * 2, 5].min
-      ensure
-        @db&.close unless @db&.finished?
-        @db = nil
       end
     end
+  ensure
+    disconnect
   end
 
   private
@@ -46,9 +51,26 @@ class Worker
   def connect
     @db = PG.connect(@dsn, connect_timeout: 5, keepalives_idle: 5, keepalives_interval: 2, keepalives_count: 3,
                            tcp_user_timeout: 10_000, application_name: "worker.rb")
+  end
+
+  def open_session
     @db.exec_params("SELECT pgqueue.open_session(label => $1)", ["worker.rb, process #{Process.pid}"])
+    @session = true
     @refusals = nil
-    settle if @settled # its answer was lost with the connection
+  end
+
+  def disconnect
+    @db&.close unless @db&.finished?
+    @db = @session = nil
+  end
+
+  # Whether the same call on this connection, a little later, may succeed: there was a deadlock, or a lock could not be
+  # had, and nothing was changed. False if the connection is lost. An error that a new attempt does not end is raised.
+  def for_now?(error)
+    lives = @db && !@db.finished? && @db.status == PG::CONNECTION_OK
+    raise error if lives ? !FOR_NOW.include?(error.result&.error_field(PG::PG_DIAG_SQLSTATE)) : refused?(error)
+
+    lives
   end
 
   # Whether the server is there and has never let this worker in, for example since the password is wrong: a worker that

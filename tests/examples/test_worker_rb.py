@@ -191,6 +191,32 @@ def test_a_worker_that_is_cut_off_goes_on(db: psycopg.Connection, ruby: Any, blo
     assert worker.end() == 0
 
 
+@pytest.mark.parametrize("sqlstate", ["40P01", "PQ007"], ids=["deadlock", "lock"])
+@pytest.mark.parametrize("event", ["INSERT", "DELETE"], ids=["take", "ack"])
+def test_a_call_that_the_server_refuses_for_now_is_made_again(
+    db: psycopg.Connection, ruby: Any, blocking: Any, sqlstate: str, event: str
+) -> None:
+    """On the same connection, so that its session keeps the task."""
+    refuse(db, event, sqlstate, times=3)
+    queue = blocking().queue("q")
+    task = queue.put({"n": 1})
+    worker = ruby()
+    assert worker.began()[0] == task.id
+    eventually(lambda: queue.stats()["total"] == 0)
+    assert queue.stats()["calls"]["take"] == 1
+    lines = worker.errors.read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["the server refused a call for now"] * 3
+    assert worker.end() == 0
+
+
+def test_another_error_on_a_living_connection_ends_it(db: psycopg.Connection, ruby: Any, blocking: Any) -> None:
+    refuse(db, "INSERT", "42501", times=1)
+    blocking().queue("q").put({"n": 1})
+    worker = ruby()
+    assert worker.process.wait(30) == 1
+    assert "worker.rb ends: ERROR:  not now" in worker.errors.read_text()
+
+
 @pytest.mark.parametrize("sqlstate", ["28P01", "3D000"], ids=["password", "database"])
 def test_what_a_server_refuses_ends_it_with_the_servers_words(ruby: Any, sqlstate: str) -> None:
     with refusing(sqlstate, "no entry") as here:
@@ -213,6 +239,20 @@ def test_a_role_without_rights_ends_it_with_the_servers_words(stranger: Any, dsn
     worker = ruby(make_conninfo(dsn, user=name, password="stranger"))
     assert worker.process.wait(30) == 1
     assert "permission denied for schema pgqueue" in worker.errors.read_text()
+
+
+def refuse(db: psycopg.Connection, event: str, sqlstate: str, times: int) -> None:
+    """The next calls that write or delete a take fail. A sequence counts them, since they are rolled back."""
+    db.execute("CREATE SEQUENCE refused")
+    db.execute(f"""
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF nextval('public.refused') <= {times} THEN
+                RAISE EXCEPTION 'not now' USING ERRCODE = '{sqlstate}';
+            END IF;
+            RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+        END $$""")
+    db.execute(f"CREATE TRIGGER refuse BEFORE {event} ON pgqueue.take FOR EACH ROW EXECUTE FUNCTION refuse()")
 
 
 def came_back(times: list[float]) -> None:
