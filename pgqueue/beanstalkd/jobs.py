@@ -22,7 +22,7 @@ HIGHEST = 2**63 - 1  # id
 NOBODYS = Fence(token=0, session=None)  # of no take: a job that another connection has reserved stays
 
 #: Options that a queue has only if they were set. Each is empty, zero or false in a queue that a put made.
-_BY_HAND = (*(field.name for field in fields(QueueOptions)), "draining", "paused_until", "granted_to")
+_BY_HAND = (*(field.name for field in fields(QueueOptions)), "draining", "paused_until")
 
 
 class Jobs:
@@ -89,9 +89,18 @@ class Jobs:
     async def forget(self, tube: str) -> None:
         """Delete the queue of a tube, if it is empty, and as the first put made it."""
         with contextlib.suppress(NoQueue, QueueInUse, NotAllowed):
-            info = await self._client.queue(tube).info()
-            if not any(getattr(info, name) for name in _BY_HAND):
+            if not await self._is_set_up(tube):
                 await self._client.delete_queue(tube, if_empty=True)
+
+    async def _is_set_up(self, tube: str) -> bool:
+        """Whether the queue has more than a put gives it. A restricted queue may be granted to nobody."""
+        info = await self._client.queue(tube).info()
+        return (
+            info.granted_to is not None
+            or any(getattr(info, name) for name in _BY_HAND)
+            or bool(await self._client.limits.list(tube))
+            or bool(await self._client.privileges.list(queue=tube))
+        )
 
     async def pause(self, tube: str, seconds: int) -> None:
         """Pause a tube, which may have no queue yet."""

@@ -7,6 +7,7 @@ import socket
 import struct
 
 import pytest
+import roles
 from beans import Bean
 from eventually import PATIENCE, Stopwatch, soon
 from hurrying import hurry
@@ -14,6 +15,7 @@ from outages import away
 from statements import pass_time, value
 
 from pgqueue.beanstalkd import Server, connection, leftovers
+from pgqueue.beanstalkd.jobs import Jobs
 from pgqueue.beanstalkd.protocol import Command
 from pgqueue.cli.beanstalkd import bound
 from pgqueue.errors import ServerError
@@ -441,6 +443,19 @@ async def test_queues_of_tubes_that_were_left_are_deleted_if_asked_for(client, m
     await soon(lambda: gone("watched"))
     await other.close()
     await server.close()
+
+
+async def test_a_queue_that_was_set_up_by_hand_is_no_leftover(client, dsn, db):
+    jobs, tubes = Jobs(client), ["granted", "limited", "plain", "restricted"]
+    for tube in tubes:
+        await client.create_queue(tube)
+    await client.limits.set("limited", concurrency=1)
+    await client.privileges.restrict("restricted")
+    with roles.made(dsn, db) as make:
+        await client.privileges.grant("granted", make())
+        for tube in tubes:
+            await jobs.forget(tube)
+    assert [queue.name for queue in await client.queues()] == ["granted", "limited", "restricted"]
 
 
 async def test_the_number_of_watched_tubes_is_limited(bean):
