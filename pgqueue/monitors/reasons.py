@@ -34,7 +34,7 @@ WAITS_FOR_TASKS = "for other tasks"  # the detail of why() for tasks in a flow
 FLOW = Words("It waits for other tasks.", "It is ready once they have ended: see its flow.")
 FLOWS = Words(
     "Tasks wait for other tasks.",
-    "They are ready once those have ended: `SELECT on_id, state FROM pgqueue.dependencies WHERE id = {subject}`",
+    "They are ready once those have ended: the view `pgqueue.dependencies` names them.",
 )
 LIMITED = Words("A limit is reached.", "It begins once one of the tasks that run under this limit has ended.", "limits")
 NO_ERROR = "without an error"  # the detail of why() for such buried tasks
