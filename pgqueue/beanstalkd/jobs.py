@@ -93,7 +93,7 @@ class Jobs:
                 await self._client.delete_queue(tube, if_empty=True)
 
     async def _is_set_up(self, tube: str) -> bool:
-        """Whether the queue has more than a put gives it. A restricted queue may be granted to nobody."""
+        """Whether the queue has more than a put gives it. A restricted queue may be granted to no role."""
         info = await self._client.queue(tube).info()
         return (
             info.granted_to is not None

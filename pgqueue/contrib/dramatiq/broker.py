@@ -20,7 +20,8 @@ from .messages import canonical, data_of
 #: For how long a dead letter is kept, in milliseconds: as with the other brokers of Dramatiq.
 DEAD_MESSAGE_TTL = 86_400_000 * 7
 
-#: The states of messages that nobody processes. Those behind others come first: the end of a ready one makes one ready.
+#: The states of messages that no worker processes. Those behind others come first: the end of a ready one makes one of
+#: them ready.
 UNHELD: tuple[State, ...] = ("blocked", "waiting", "ready", "delayed", "buried")
 
 
