@@ -327,6 +327,17 @@ def test_two_ticks_that_forget_the_last_two_dependants_at_once_keep_the_result_n
     clean(db)
 
 
+def is_forgotten_without_a_wait(db, dependant, caller):
+    """A tick does not wait for the caller's open transaction, and one after its end forgets the dependant."""
+    db.execute("SELECT pgqueue.delete(%s)", [dependant])
+    db.execute("SET statement_timeout = '5 s'")
+    tick(db)
+    caller.commit()
+    tick(db)
+    assert results(db) == []
+    clean(db)
+
+
 @pytest.mark.parametrize("how", ["ack", "finish"])
 def test_a_tick_does_not_wait_for_an_open_end_to_forget_a_dependant(db, connect, how):
     """T1 ends A and stays open; B, which waits for A, is deleted meanwhile."""
@@ -334,13 +345,7 @@ def test_a_tick_does_not_wait_for_an_open_end_to_forget_a_dependant(db, connect,
     b = after(db, a)
     caller = connect(autocommit=False)
     {"ack": do, "finish": finish}[how](caller, a)
-    db.execute("SELECT pgqueue.delete(%s)", [b])
-    db.execute("SET statement_timeout = '5 s'")
-    tick(db)
-    caller.commit()
-    tick(db)
-    assert results(db) == []
-    clean(db)
+    is_forgotten_without_a_wait(db, b, caller)
 
 
 def test_a_tick_does_not_wait_for_a_result_that_is_just_stored_again(db, connect):
@@ -351,13 +356,7 @@ def test_a_tick_does_not_wait_for_a_result_that_is_just_stored_again(db, connect
     db.execute("SELECT pgqueue.kick_task(%s)", [a])
     caller = connect(autocommit=False)
     finish(caller, a)
-    db.execute("SELECT pgqueue.delete(%s)", [b])
-    db.execute("SET statement_timeout = '5 s'")
-    tick(db)
-    caller.commit()
-    tick(db)
-    assert results(db) == []
-    clean(db)
+    is_forgotten_without_a_wait(db, b, caller)
 
 
 # --- graphs in one call

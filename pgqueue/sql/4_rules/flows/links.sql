@@ -88,9 +88,9 @@ END $$;
 -- Delete up to 2000 dependencies of those of these tasks that are gone, and keep results for them no longer. The next
 -- tick goes on.
 --
--- Who deletes a dependency has the result locked that is kept for it, and then looks whether another one is left: of
--- two ticks that delete the last two, one restores the time. An open transaction that ends the other task has the
--- dependency locked, or the result that it stores again: these are left to a later tick.
+-- A tick that deletes a dependency has the result locked that is kept for it, and then looks whether another one is
+-- left: of two ticks that delete the last two, one restores the time. An open transaction that ends the other task has
+-- the dependency locked, or the result that it stores again: these are left to a later tick.
 CREATE OR REPLACE FUNCTION pgqueue._forget_dependants(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
