@@ -34,12 +34,12 @@ CHECKS = {
         "A task has been ready for long.", "Look at why its queue stands still; add workers if all are busy.", "workers"
     ),
     "unattended": Words(
-        "Tasks are ready, and no client is connected that could take them.",
+        "Tasks could run, and no client is connected that could take them.",
         "Start a worker: `pgqueue worker app:client`.",
         "workers",
     ),
     "unserved": Words(
-        "Tasks are ready in queues that no worker serves.",
+        "Tasks could run in queues that no worker serves.",
         "Start the worker of these queues, or add them to one: `pgqueue worker app:client --queue NAME`.",
         "workers",
     ),

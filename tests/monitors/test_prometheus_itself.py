@@ -53,7 +53,7 @@ SERIES: dict[str, tuple[dict[str, str], set[str]]] = {
     "the database is gone": ({"pgqueue_up": "0x15"}, {"QueuesNotRead"}),
     "tasks wait": ({'pgqueue_oldest_ready_age_seconds{queue="mail"}': "0+60x15"}, {"QueueTooSlow"}),
     "tasks are buried": ({BURIED: "0x8 3x7"}, {"TasksBuried"}),
-    "no client takes": ({READY: "1x15", 'pgqueue_sessions{instance="db"}': "0x15"}, {"NoTaker"}),
+    "no client takes": ({'pgqueue_health_status{check="unattended"}': "1x15"}, {"NoTaker"}),
     "a schedule is late": ({"pgqueue_schedule_late_seconds": "0+60x15"}, {"ScheduleLate"}),
     "a schedule failed": ({"pgqueue_schedule_failed": "1x15"}, {"ScheduleFailed"}),
     "a check is bad": ({'pgqueue_health_status{check="tick"}': "2x15"}, {"QueuesUnwell"}),

@@ -137,6 +137,9 @@ def test_tasks_that_nobody_sees_to(db: psycopg.Connection, connect: Connect) -> 
     put(db, "q")
     assert unwell(db) == {"unattended"}  # nobody has ever ticked, which does not matter in the first minute
     assert health(db, "unattended") == ("warn", 1, "no session is connected that could take them")
+    db.execute("SELECT pgqueue.set_limit('q', concurrency => 1)")
+    put(db, "q")
+    assert health(db, "unattended")[1] == 2, "the second waits for the limit"
     connect().execute("SELECT pgqueue.open_session()")
     assert unwell(db) == set()
     db.execute("UPDATE pgqueue.queue SET created_at = now() - interval '1 h'")

@@ -386,6 +386,34 @@ def test_a_taker_that_waits_serves(db: psycopg.Connection, connect: Any, unserve
 
 
 @pytest.mark.parametrize(
+    ("terms", "before", "warns"),
+    [
+        ("concurrency => 1", "UPDATE pgqueue.task SET created_at = now() - interval '1 h'", True),
+        ("concurrency => 1", "UPDATE pgqueue.task SET created_at = now() - interval '10 s'", False),
+        ("rate => 1, per => '1 min'", "UPDATE pgqueue.bucket SET due_at = now() - interval '1 h'", True),
+        ("rate => 1, per => '1 min'", "UPDATE pgqueue.bucket SET due_at = now() + interval '10 s'", False),
+    ],
+    ids=["a free slot", "young", "a token", "no token yet"],
+)
+def test_tasks_that_could_begin_by_their_limit_want_a_taker(
+    db: psycopg.Connection, unserved: Any, terms: str, before: str, warns: bool
+) -> None:
+    db.execute("SELECT pgqueue.delete(id) FROM pgqueue.task")
+    assert unserved() == WELL
+    db.execute(f"SELECT pgqueue.set_limit('q', {terms})".encode())
+    (put(db, "q"), put(db, "q"))
+    if terms.startswith("rate"):  # the first one spends the token, and the second waits for the next
+        assert [len(rows(db, "SELECT pgqueue.ack(id) FROM pgqueue.take('q')")) for _ in range(2)] == [1, 0]
+        db.execute("DELETE FROM pgqueue.sample")
+        db.execute("SELECT pgqueue.promote_all()")
+        db.execute("UPDATE pgqueue.sample SET sampled_at = now() - interval '1 min'")
+    db.execute(before.encode())
+    assert value(db, "SELECT count(*) FROM pgqueue.task WHERE state = 'R'") == 0
+    assert (unserved() == ("warn", 1.0, "no worker serves q")) is warns
+    assert (unserved() == WELL) is not warns
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "UPDATE pgqueue.task SET created_at = now() - interval '10 s'; DELETE FROM pgqueue.oldest",

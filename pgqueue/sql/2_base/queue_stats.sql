@@ -69,10 +69,10 @@ END $$;
 
 -- The numbers of each queue that the checks of health compare. Counters are read as a set. They are the answer where no
 -- task waits for a tick, and the oldest task is the first one where all have the same priority; only special queues pay
--- for _queue_stats. The view stats would cost three times as much.
+-- for _queue_stats. The view stats would cost three times as much. limited: the blocked tasks of a queue with limits.
 CREATE OR REPLACE FUNCTION pgqueue._health_stats()
 RETURNS TABLE (queue text, created_at timestamptz, capacity int, draining boolean, paused boolean,
-               total bigint, ready bigint, buried bigint, ready_since timestamptz)
+               total bigint, ready bigint, buried bigint, limited bigint, ready_since timestamptz)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
@@ -87,7 +87,7 @@ DECLARE
 BEGIN
     RETURN QUERY
         WITH k AS (
-            SELECT q.id, q.name, q.created_at, q.capacity, q.draining,
+            SELECT q.id, q.name, q.created_at, q.capacity, q.draining, q.metered,
                    q.paused_until IS NOT NULL AND q.paused_until > now() AS paused,
                    c.standing, c.taken, c.delayed, c.buried, c.blocked
               FROM pgqueue.queue q JOIN pgqueue._totals() c ON c.queue_id = q.id
@@ -123,11 +123,12 @@ BEGIN
                                     WHERE h.task_id = t.id AND h.deadline > moment) IS NULL
                             ORDER BY t.priority, t.id LIMIT 1) first) head ON true)
         SELECT x.name, x.created_at, x.capacity, x.draining, x.paused,
-               x.standing + x.delayed + x.buried + x.blocked, x.standing - x.taken, x.buried, x.ready_since
+               x.standing + x.delayed + x.buried + x.blocked, x.standing - x.taken, x.buried,
+               CASE WHEN x.metered THEN x.blocked ELSE 0 END, x.ready_since
           FROM x WHERE NOT x.is_special
          UNION ALL
         SELECT x.name, x.created_at, x.capacity, x.draining, x.paused,
-               s.total, s.ready, s.buried, moment - s.oldest_ready_age
+               s.total, s.ready, s.buried, CASE WHEN x.metered THEN s.blocked ELSE 0 END, moment - s.oldest_ready_age
           FROM (SELECT array_agg(x.id) AS ids FROM x WHERE x.is_special HAVING count(*) > 0) special,
                pgqueue._queue_stats(special.ids) s JOIN x ON x.id = s.id;
 END $$;

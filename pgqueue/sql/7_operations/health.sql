@@ -68,7 +68,7 @@ BEGIN
                        min(n.ready_since) FILTER (WHERE NOT n.paused))) AS oldest_age,
                    (array_agg(n.queue ORDER BY n.ready_since)
                     FILTER (WHERE NOT n.paused AND n.ready_since IS NOT NULL)) [1] AS oldest,
-                   sum(n.total) AS total, sum(n.ready) AS ready, min(n.created_at) AS created_at,
+                   sum(n.total) AS total, sum(n.ready + n.limited) AS open, min(n.created_at) AS created_at,
                    sum(n.buried) AS buried, string_agg(n.queue, ', ') FILTER (WHERE n.buried > 0) AS with_buried,
                    count(*) FILTER (WHERE n.paused AND n.ready > 0) AS paused,
                    string_agg(n.queue, ', ') FILTER (WHERE n.paused AND n.ready > 0) AS with_paused,
@@ -78,8 +78,11 @@ BEGIN
                    string_agg(n.queue, ', ') FILTER (WHERE n.total >= n.capacity) AS with_filled
               FROM n),
         u AS MATERIALIZED (
-            SELECT pgqueue._unserved(array_agg(n.queue)) AS queues
-              FROM n WHERE n.ready > 0 AND NOT n.paused AND n.ready_since < clock_timestamp() - interval '1 min'),
+            SELECT pgqueue._unserved(
+                       array_agg(n.queue) FILTER (
+                           WHERE n.ready > 0 AND n.ready_since < clock_timestamp() - interval '1 min'),
+                       array_agg(n.queue) FILTER (WHERE n.limited > 0)) AS queues
+              FROM n WHERE NOT n.paused),
         t AS MATERIALIZED (SELECT * FROM pgqueue._vacuums()),
         x AS MATERIALIZED (SELECT * FROM pgqueue.snapshots k WHERE k.holds_back),
         checks (name, warn, bad, value, unit, detail) AS (
@@ -87,7 +90,7 @@ BEGIN
              UNION ALL
             SELECT 'oldest_ready', 300, 3600, q.oldest_age, 's', q.oldest FROM q
              UNION ALL
-            SELECT 'unattended', 1, NULL, CASE WHEN NOT pgqueue._is_attended() THEN q.ready END, 'tasks',
+            SELECT 'unattended', 1, NULL, CASE WHEN NOT pgqueue._is_attended() THEN q.open END, 'tasks',
                    'no session is connected that could take them'
               FROM q
              UNION ALL

@@ -87,11 +87,12 @@ COMMENT ON VIEW pgqueue.workers IS
     'Every running worker, with its queues and jobs; monitors see all, other roles their own. state: missing: its '
     'connection is gone, and the grace of its session is running.';
 
--- The queues among these, which have ready tasks, that no process serves. A worker registers and other takers do not,
+-- The queues that no process serves, among those `ready`, whose tasks have been ready for long, and those `limited`, if
+-- a claim could have admitted one of their tasks for as long. A worker registers and other takers do not,
 -- so this function looks for signs of them: a taker that waits, a task that is taken, a take in the last minutes. Some
 -- queues have no worker by intent: those of dead letters, which people look into, and those that end with their
 -- session. Where no worker ever counted a run, applications use other takers, and no queue is reported.
-CREATE OR REPLACE FUNCTION pgqueue._unserved(queues text[]) RETURNS text[]
+CREATE OR REPLACE FUNCTION pgqueue._unserved(ready text[], limited text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     before CONSTANT jsonb := (SELECT s.calls FROM pgqueue.sample s
@@ -99,13 +100,15 @@ DECLARE
                                ORDER BY s.sampled_at LIMIT 1);
     found  text[];
 BEGIN
-    IF queues IS NULL OR before IS NULL
+    IF ready IS NULL AND limited IS NULL OR before IS NULL
        OR NOT EXISTS (SELECT FROM pgqueue.worker) AND NOT EXISTS (SELECT FROM pgqueue.tally) THEN
         RETURN NULL;
     END IF;
     SELECT array_agg(q.name) INTO found
       FROM pgqueue.queue q
-     WHERE q.name = ANY (queues) AND q.session_id IS NULL
+     WHERE q.session_id IS NULL
+       AND (q.name = ANY (ready) OR q.name = ANY (limited)
+                                AND pgqueue._admissible_since(q.id) < statement_timestamp() - interval '1 min')
        AND NOT EXISTS (SELECT FROM pgqueue.worker w, unnest(w.queues) served(name) WHERE served.name = q.name)
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.queue_id = q.id)
        AND NOT EXISTS (SELECT FROM pgqueue.queue d WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key = q.name)

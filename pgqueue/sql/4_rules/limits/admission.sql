@@ -168,3 +168,21 @@ BEGIN
              WHERE b.queue_id = _limits_due.queue_id AND b.due_at <= statement_timestamp()
              ORDER BY b.due_at LIMIT 1) IS NOT NULL;
 END $$;
+
+-- Since when a claim could have admitted a task that waits for a limit: for a limit by rate since its token was there,
+-- else since the task was put. NULL: no task could begin, or none among the first hundred checks.
+CREATE OR REPLACE FUNCTION pgqueue._admissible_since(queue_id int) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN least(
+        (SELECT min(f.since)
+           FROM (SELECT c.meter FROM pgqueue.meter_check c
+                  WHERE c.queue_id = _admissible_since.queue_id ORDER BY c.id LIMIT 100) m
+          CROSS JOIN LATERAL (
+                SELECT coalesce(t.ready_at, t.created_at) AS since FROM pgqueue.task t
+                 WHERE t.queue_id = _admissible_since.queue_id AND t.meter = m.meter AND t.state = 'W'
+                 ORDER BY t.priority, t.id LIMIT 1) f),
+        (SELECT b.due_at FROM pgqueue.bucket b
+          WHERE b.queue_id = _admissible_since.queue_id AND b.due_at <= statement_timestamp()
+          ORDER BY b.due_at LIMIT 1));
+END $$;
