@@ -437,6 +437,8 @@ def test_it_is_silent_where_it_would_be_a_false_alarm(db: psycopg.Connection, un
         ("direct", "dead", None, True),  # under the keys of their puts
         ("direct", "orders", "dead", False),
         ("topic", "dead.*", "dead.source", True),
+        ("topic", "dead.*", "orders.source", False),
+        ("topic", "dead.*", None, True),
         ("fanout", "", "dead", True),
     ],
 )

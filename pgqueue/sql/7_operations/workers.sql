@@ -112,9 +112,12 @@ BEGIN
        AND NOT EXISTS (SELECT FROM pgqueue.worker w, unnest(w.queues) served(name) WHERE served.name = q.name)
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.queue_id = q.id)
        AND NOT EXISTS (SELECT FROM pgqueue.queue d WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key = q.name)
-       AND NOT EXISTS (SELECT FROM pgqueue.binding b JOIN pgqueue.queue d ON d.dead_letter = b.exchange
+       AND NOT EXISTS (SELECT FROM pgqueue.binding b
+                         JOIN pgqueue.exchange x ON x.name = b.exchange
+                         JOIN pgqueue.queue d ON d.dead_letter = b.exchange
                         WHERE b.queue_id = q.id
-                          AND (b.pattern IS NOT NULL OR coalesce(d.dead_letter_key, b.key) = b.key));
+                          AND (d.dead_letter_key IS NULL            -- under the keys of their puts
+                               OR pgqueue._matches(x.type, d.dead_letter_key, b.key, b.hint, b.pattern)));
     -- The probe for a taker that waits is the most expensive one, and the last.
     SELECT array_agg(o.name ORDER BY o.name) INTO found
       FROM (SELECT q.id, q.name
