@@ -41,6 +41,14 @@ def test_the_nearest_of_a_limit_in_the_order_of_priorities(db: psycopg.Connectio
     ]
 
 
+def test_a_cancelled_task_has_its_slot_until_its_holder_has_ended(db: psycopg.Connection) -> None:
+    db.execute("SELECT pgqueue.create_queue('q'), pgqueue.set_limit('q', concurrency => 2)")
+    ids = [put(db, "q") for _ in range(3)]
+    db.execute("SELECT pgqueue.take_many('{q}', 2)")
+    db.execute("SELECT pgqueue.cancel(%s)", [ids[0]])
+    assert near(db, ids[2]) == [("limit", ids[0], "cancelling"), ("limit", ids[1], "taken")]
+
+
 def test_a_task_of_its_own_has_none(db: psycopg.Connection) -> None:
     first = put(db, "q")
     put(db, "q")

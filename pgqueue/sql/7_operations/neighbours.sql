@@ -36,6 +36,10 @@ BEGIN
                  ORDER BY o.priority, o.id LIMIT n)
                UNION
                (SELECT 'limit', o.id FROM pgqueue.task o
+                 WHERE o.queue_id = t.queue_id AND o.meter = t.meter AND o.state = 'C' AND t.state <> 'F'
+                 ORDER BY o.priority, o.id LIMIT n)
+               UNION
+               (SELECT 'limit', o.id FROM pgqueue.task o
                  WHERE o.queue_id = t.queue_id AND o.meter = t.meter AND o.state = 'W' AND t.state <> 'F'
                    AND (o.priority, o.id) < (t.priority, t.id)
                  ORDER BY o.priority DESC, o.id DESC LIMIT n)
@@ -50,5 +54,6 @@ BEGIN
          ORDER BY near.shares, seen.taken_at IS NULL, seen.priority, seen.id;
 END $$;
 COMMENT ON FUNCTION pgqueue.neighbours IS
-    'The tasks nearest to a task that share its lane or its limit, in the order in which they begin: those that run, n '
-    'that wait before it, and n behind it. A task that shares both is there twice. Also for monitors.';
+    'The tasks nearest to a task that share its lane or its limit, in the order in which they begin: those that run '
+    '(of a limit, the first n, and as many of those that were cancelled), n that wait before it, and n behind it. A '
+    'task that shares both is there twice. Also for monitors.';
