@@ -39,10 +39,10 @@ compare all rows before and after.
 | own | the call works for what is the role's own, or was granted to it; otherwise it is refused, or finds nothing |
 | no | the role has no EXECUTE on the function, or no SELECT on the view |
 
-A refusal has the SQLSTATE 42501. A token needs no privilege: a role that has the token of a take may settle that task.
-`bind` and `unbind` need the verb `share` besides `manage`, and `publish` with `retain` needs it besides `put`. Only the
-owner of the schema deletes or renames a restricted queue. Views hide columns too: monitors see no data, errors, keys
-and lanes.
+A refusal has the SQLSTATE 42501. A token needs no privilege for the queue: a role with the verb `take`
+for any queue may settle a task whose token it has. `bind` and `unbind` need the verb `share` besides `manage`, and
+`publish` with `retain` needs it besides `put`. Only the owner of the schema deletes or renames a restricted queue.
+Views hide columns too: monitors see no data, errors, keys and lanes.
 """
 
 TITLES = ("none", *rights_calls.COLUMNS[1:])

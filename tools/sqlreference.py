@@ -40,7 +40,7 @@ may raise. The tests run every example.
 """
 
 FUNCTIONS = """
-    SELECT p.oid::int, p.proname AS name, obj_description(p.oid, 'pg_proc') AS comment, p.prosrc AS body,
+    SELECT p.oid::int, p.proname AS name, obj_description(p.oid, 'pg_proc') AS comment, coalesce(nullif(p.prosrc, ''), pg_get_function_sqlbody(p.oid)) AS body,
            p.proretset AS set, format_type(p.prorettype, NULL) AS result,
            coalesce(p.proargnames, '{}') AS names,
            coalesce(p.proargmodes::text[], array_fill('i'::text, ARRAY[p.pronargs])) AS modes,
@@ -117,8 +117,8 @@ class Catalogue:
         reached = self._reached(name, FLOWS)
         if "_put_all" in reached or any("batch =>" in self._bodies[each] for each in reached):
             reached = self._reached(name, frozenset())
-        code = "".join(re.sub(r"--.*", "", self._bodies[each]) for each in reached)
-        return sorted(set(re.findall(r"ERRCODE = '(PQ\d+)'", code)))
+        code = "".join(map(self._code, reached))
+        return sorted(set(re.findall(r"(?:ERRCODE =|code =>) '(PQ\d+)'", code)))
 
     def _reached(self, name: str, excluded: frozenset[str]) -> set[str]:
         """The functions that a function calls, directly or not, and itself."""
@@ -127,8 +127,13 @@ class Catalogue:
         while coming:
             if (current := coming.pop()) not in reached and current in self._bodies.keys() - excluded:
                 reached.add(current)
-                coming += re.findall(r"\bpgqueue\.(\w+)\s*\(", re.sub(r"--.*", "", self._bodies[current]))
+                code = re.sub(r"'(?:[^']|'')*'", "''", self._code(current))  # a hint may name a function
+                coming += re.findall(r"(?<!INTO )\bpgqueue\.(\w+)\s*\(", code)
         return reached
+
+    def _code(self, name: str) -> str:
+        """The bodies of the functions of a name, without their comments."""
+        return re.sub(r"--.*", "", self._bodies[name])
 
 
 def _type(name: str) -> str:

@@ -297,7 +297,7 @@ SELECT queue, job, concurrency, rate, per, running, waiting, next_at FROM pgqueu
 SELECT pgqueue.drop_limit('mail', 'shop.send'), pgqueue.drop_limit('mail');
 
 -- section: Messages and claims
--- Claims by Zaqar's rules: messages are held for a time and not by a process. Listings need a queue made with `listed`.
+-- Claims by Zaqar's rules: messages are held for a time and not by a process. Listings need a queue with the option `listed`.
 
 -- name: claim_messages
 SELECT pgqueue.put_many('reports', '["january", "february", "march"]');
@@ -371,7 +371,7 @@ SELECT * FROM pgqueue.statuses;
 SELECT pgqueue.delete_status('report');
 
 -- section: Schedules
--- [Schedules](../guides/schedules.md) has the rules. A worker, or `pgqueue schedule run`, fires them.
+-- [Schedules](../guides/schedules.md) has the rules. A worker, or `pgqueue schedule clock`, fires them.
 
 -- name: set_schedule
 SELECT pgqueue.set_schedule('digest', 'mail', '{"to": "all"}', cron => '0 9 * * mon-fri', tz => 'Europe/Berlin');
@@ -542,7 +542,8 @@ SELECT kind, name, pid, age, query FROM pgqueue.snapshots WHERE holds_back;
 SELECT pgqueue.last_tick();
 
 -- section: Rights
--- The functions are for the owner of the schema. Nothing is granted to PUBLIC. [Security](../security.md) has the verbs.
+-- The functions are for the owner of the schema. PUBLIC has SELECT on schema_version and nothing else, and no USAGE on
+-- the schema. [Security](../security.md) has the verbs.
 
 -- name: grant_to
 SELECT pgqueue.grant_to(current_user::regrole);
@@ -609,8 +610,8 @@ SELECT pgqueue.copy_servers(cluster, version, jsonb_agg(to_jsonb(s))) FROM pgque
 SELECT * FROM pgqueue.tasks WHERE id = (SELECT pgqueue.own_id(id) FROM pgqueue.put('mail', '{"to": "ada@example.org"}'));
 
 -- section: Periodic work
--- The listener of each client calls these by itself. Without a client of the library that takes or listens, nothing else
--- does, and the tasks of connections that ended stay taken: schedule them, as
+-- The listener of each client calls these by itself. Without a client of the library that takes or listens, only
+-- take_or_listen does; where that is not used either, the tasks of connections that ended stay taken: schedule them, as
 -- [Without a client of the library](../deployment/index.md#without-a-client-of-the-library) shows.
 
 -- name: tick

@@ -56,8 +56,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.set_server IS
     'Give this server its number among several servers, 1 to 1023, before its first put; it then stays. Ids of tasks '
-    'and batches are behind number << 43. Only the owner of the schema may call it. PQ048: it has another number, or '
-    'has put tasks.';
+    'and batches are behind number << 43. Only the owner of the schema may call it. PQ048: it has another number, '
+    'belongs to a cluster, or has put tasks.';
 
 -- The message for an id of another server; NULL: the id is of this server, or of none.
 CREATE OR REPLACE FUNCTION pgqueue._elsewhere(id bigint, what text) RETURNS text

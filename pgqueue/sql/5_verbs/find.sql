@@ -182,10 +182,10 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.find_tasks IS
     'n tasks of a queue in one state, after the first `skip`, or behind the marker `after`, fast with millions of '
-    'tasks: ready and buried by (priority, id), taken by (taken_at, id), delayed by (run_at, id), blocked by (lane, '
-    'priority, id), done (only tasks that the queue keeps) by (done_at, id); or backwards. Filters: the job, a part of '
-    'the error, the age, the key, the lane, data that contain this; all but the age need the right to look. It also '
-    'reads the tasks that a filter leaves out: search_tasks stops after a time.';
+    'tasks: ready, buried, waiting and cancelling by (priority, id), taken by (taken_at, id), delayed by (run_at, '
+    'id), blocked by (lane, priority, id), done (only tasks that the queue keeps) by (done_at, id); or backwards. '
+    'Filters: the job, a part of the error, the age, the key, the lane, data that contain this; all but the age need '
+    'the right to look. It also reads the tasks that a filter leaves out: search_tasks stops after a time.';
 
 -- The ids of n tasks in a state that pass a filter, and the marker of the last task that was read; NULL: no task is
 -- behind it. For functions, which have checked rights.

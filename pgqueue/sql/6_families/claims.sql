@@ -135,8 +135,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.claim_messages IS
     'Claim up to n messages for the time of ttl, the first by (priority, id). No rows, and no claim, if there are '
-    'none. message_age: since when the message is ready; message_ttl: how long it lives from then on, NULL for no '
-    'limit.';
+    'none. message_age: for how long the message has been ready; message_ttl: how long it lives from then on, NULL '
+    'for no limit.';
 
 CREATE OR REPLACE FUNCTION pgqueue._live_claim(queue text, claim bigint) RETURNS SETOF pgqueue.claim
 LANGUAGE plpgsql STABLE AS $$

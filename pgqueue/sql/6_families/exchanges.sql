@@ -69,8 +69,9 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION pgqueue.declare_exchange IS
-    'Create an exchange if it does not exist; PQ030 if it exists with another type. An exchange that is not durable '
-    'ends with the session. 42501: it exists, and ends with a session of another role.';
+    'Create an exchange if it does not exist; PQ030 if it exists with another type, or if one of both is durable and '
+    'the other is not. An exchange that is not durable ends with the session. 42501: it exists, and ends with a '
+    'session of another role.';
 
 -- Check that the caller may delete it, with its bindings.
 CREATE OR REPLACE FUNCTION pgqueue._check_deletion(e pgqueue.exchange) RETURNS void

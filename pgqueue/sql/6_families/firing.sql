@@ -254,7 +254,7 @@ BEGIN
     RETURN id;
 END $$;
 COMMENT ON FUNCTION pgqueue.run_schedule IS
-    'Put the task of a schedule now, also if it is paused; its times stay as they are. Returns the task''s id. PQ080: '
+    'Put the task of a schedule now, also if it is paused; its next_at stays as it is. Returns the task''s id. PQ080: '
     'there is none of this name.';
 
 CREATE OR REPLACE VIEW pgqueue.schedules WITH (security_barrier) AS
@@ -288,5 +288,5 @@ SELECT s.name, s.queue, s.cron, s.every, s.tz, s.missed,
 COMMENT ON VIEW pgqueue.schedules IS
     'Every schedule, with its next and its last occurrence. last_state: the outcome of its last task. error: why it '
     'does not fire now. declared: the program whose code declares it, until removed_at. late: for how long an '
-    'occurrence has waited to be fired. refused: it was fired, and its put was refused. Roles see schedules of queues '
-    'that they may look into or monitor, and their own; monitors see no data.';
+    'occurrence has waited to be fired. refused: at its last firing its put was refused, or no next time was found. '
+    'Roles see schedules of queues that they may look into or monitor, and their own; monitors see no data.';

@@ -157,8 +157,8 @@ BEGIN
     RETURN (SELECT a.fence FROM pgqueue.ask_lock(name, shared, floor(random() * 2 ^ 53)::bigint, false) a);
 END $$;
 COMMENT ON FUNCTION pgqueue.try_lock IS
-    'Take a lock for this connection, until unlock() or its end; returns the fence, or NULL if another session has the '
-    'lock or waits for it. A rollback does not release it.';
+    'Take a lock for this connection, until unlock() or its end; returns the fence, or NULL if the lock is taken, '
+    'also by this connection, or another session waits for it. A rollback does not release it.';
 
 -- The advisory locks by name that are held. It locks the lock manager's partitions while it reads: for people, not for
 -- loops.

@@ -125,7 +125,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.list_messages IS
     'The messages after a marker, oldest first, with the markers of the next pages; PQ060 unless the queue is listed. '
-    'age: since when the message is ready; ttl: how long it lives from then on, NULL for no limit.';
+    'age: for how long the message has been ready; ttl: how long it lives from then on, NULL for no limit.';
 
 CREATE OR REPLACE FUNCTION pgqueue.message_stats(
     queue text,
@@ -147,5 +147,5 @@ BEGIN
      ORDER BY t.xid DESC, t.id DESC LIMIT 1;
 END $$;
 COMMENT ON FUNCTION pgqueue.message_stats IS
-    'How many messages of a queue are free, are claimed, and are there in all; and when the oldest and the newest were '
-    'put.';
+    'How many messages of a queue are free, are claimed, and are there in all; and when the oldest and the newest of '
+    'a queue that is listed were put.';

@@ -256,8 +256,9 @@ BEGIN
                                     OR t.queue IS DISTINCT FROM q.name)) e(ended);
 END $$;
 COMMENT ON FUNCTION pgqueue.outcome IS
-    'The outcome of a task, in one row: its state while it exists; then done, failed or cancelled if its result is '
-    'kept, else unknown. A result whose queue was deleted is shown only to the owner of the schema.';
+    'The outcome of a task, in one row: its state while it exists; done, failed or cancelled if its result is kept '
+    'and it is gone, buried or in another queue; else unknown. A result whose queue was deleted is shown only to the '
+    'owner of the schema.';
 
 CREATE OR REPLACE FUNCTION pgqueue.await_outcome(id bigint)
 RETURNS TABLE (

@@ -192,8 +192,9 @@ SELECT seen.name AS queue, CASE h.period WHEN 'm' THEN 'minute' WHEN 'h' THEN 'h
   FROM pgqueue.history h JOIN pgqueue._seen seen ON seen.id = h.queue_id;
 COMMENT ON VIEW pgqueue.queue_history IS
     'The calls and the length of each queue in each minute of the last day, each hour of the 30 days before, and each '
-    'day of the year before that. Each call is in one row. A queue that was empty and had no call has none. ready to '
-    'blocked: at the end of the period; most_ready, oldest_ready_age: the most at the end of any minute of it.';
+    'day before that, up to 366 days ago. Each call is in one row. A queue that was empty and had no call has none. '
+    'ready to blocked: at the end of the period; most_ready, oldest_ready_age: the most at the end of any minute of '
+    'it.';
 
 -- The shortest spacing of a history of this length; and, among the spacings for charts, the shortest one that gives at
 -- most a hundred periods.

@@ -190,7 +190,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.promote_all IS
     'The tick of every listener: make tasks of all queues ready that are due, remove expired ones, and fold the '
-    'statistics, unless another listener does so at this moment.';
+    'statistics, unless another transaction has begun to do so within the last two seconds.';
 
 CREATE OR REPLACE FUNCTION pgqueue.next_due(queues text[], ids int[] DEFAULT NULL)
 RETURNS TABLE (queue text, seconds double precision)
@@ -319,4 +319,4 @@ END $$;
 COMMENT ON FUNCTION pgqueue.sweep IS
     'Give back the takes of dead sessions. freed: how many tasks; again: after how many seconds to call it again; '
     'alive: false if the session that was opened on this connection is not registered any more; clients: how many '
-    'sessions live, NULL if another transaction is sweeping.';
+    'sessions live, NULL if another transaction has just begun to sweep, or the table of sessions is locked.';

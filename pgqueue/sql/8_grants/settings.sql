@@ -4,9 +4,10 @@
 -- Rights. A public function runs as its owner (SECURITY DEFINER), since no other role has rights on the tables. A
 -- helper runs as its caller: as the owner inside a public function, and without rights on any table when a role calls
 -- it directly. Public functions that run as their caller touch no table (arm, arm_again, data_key, disarm,
--- own_session, server_number, stop_hearing), or are only for the owner (grants.sql, set_quota of quotas.sql,
--- set_server of server.sql, the changes of servers.sql). Some helpers run as the owner because a view calls them, with
--- the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles, _health_stats.
+-- own_session, run_bounds, server_number, stop_hearing), or are only for the owner (grants.sql, set_quota of
+-- quotas.sql, set_server of server.sql, the changes of servers.sql). Some helpers run as the owner because a view
+-- calls them, with the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles,
+-- _health_stats.
 --
 -- search_path. With a caller's path, a function or an operator that another role has planted in the schema `public`
 -- could fit a call in a function of pgqueue better than the server's own, and would run with the rights of that

@@ -39,5 +39,5 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.requeue IS
-    'Give a task back behind all other tasks of its priority, under a new id, which is returned. A task that waited '
-    'for others, or for which others wait, keeps its id and its place. state cancelled: it was cancelled while taken.';
+    'Give a task back behind all other tasks of its priority, under a new id, which is returned. A task in a flow or '
+    'a batch keeps its id and its place. state cancelled: it was cancelled while taken.';

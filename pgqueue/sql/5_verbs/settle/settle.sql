@@ -220,6 +220,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION pgqueue.bury IS
-    'Set a task aside until it is kicked; if the queue has a dead_letter it moves there, and its state is dead. With '
-    'a token, only the holder may bury, and its error is recorded as a failed attempt; without one, any caller may, in '
-    'any state, as in Tarantool''s queue. A task that was cancelled while it was taken ends: the state is cancelled.';
+    'Set a task aside until it is kicked; if its queue has a dead_letter to which a queue is bound, it moves there, '
+    'and its state is dead. With a token, only the holder may bury, and its error is recorded as a failed attempt; '
+    'without one, a role with the verb manage, in any state but done, as in Tarantool''s queue. A task that was '
+    'cancelled while it was taken ends: the state is cancelled.';

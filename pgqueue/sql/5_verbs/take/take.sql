@@ -166,7 +166,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION pgqueue.take IS
     'Take the next task of a queue: one row, or none. Settle it with ack, release or bury and its token. redelivered: '
-    'an earlier take of it ended by release, bury, its deadline or the death of its taker.';
+    'it was released, requeued or buried before, or a take of it ended by its deadline or the death of its taker; '
+    'release_many and release_all do not count.';
 
 CREATE OR REPLACE FUNCTION pgqueue._claim(
     queue_id int, queue text, n int, session int, new_token bigint, after_priority int, after_id bigint, special boolean
