@@ -8,7 +8,7 @@
       QueueExists, NoQueue, QueueExclusive, QueueInUse, QueueNotListed, DeadlineSoon, NotIgnored
       PutRefused
         QueueFull, QueueDraining, DataTooBig, KeyExists, KeyTaken, LimitElsewhere
-      ExchangeExists, NoExchange, Unroutable, NoSchedule, BatchError, ClaimDoesNotExist
+      ExchangeExists, NoExchange, Unroutable, NoSchedule, BatchError, ClaimDoesNotExist, ClusterError
       TaskError                         about one task
         TakeLost                        the take is over, so it cannot settle the task
           TaskNotFound, TaskNotTaken, TaskTakenByOther

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ from pgqueue.errors import SetupError
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.slow
 async def test_no_server(shell, tmp_path):
     client = shell.client(f"host={tmp_path} dbname=nowhere", connect_timeout=1)
     with pytest.raises(pgqueue.ServerError, match=f"cannot connect to PostgreSQL.*{tmp_path}"):
@@ -27,6 +29,7 @@ async def test_no_server(shell, tmp_path):
         await client.queue("q").take(0)
 
 
+@pytest.mark.slow
 async def test_connection_errors_are_those_after_which_the_same_call_may_succeed(shell, queue, db, dsn, tmp_path):
     absent = shell.client(f"host={tmp_path} dbname=nowhere", connect_timeout=1)
     standby = shell.client(make_conninfo(dsn, options="-c default_transaction_read_only=on"))
@@ -199,6 +202,7 @@ client.close()
 """
 
 
+@pytest.mark.slow
 def test_a_fork_takes_and_puts_and_leaves_its_parent_alone(dsn):
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, dsn], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -218,6 +222,7 @@ os.waitpid(-1, 0)
 """
 
 
+@pytest.mark.slow
 def test_a_childs_copies_do_not_keep_a_dead_parents_session(dsn, db):
     with pgqueue.Client(dsn) as client:
         queue = client.queue("q")
@@ -241,3 +246,10 @@ def test_a_childs_copies_do_not_keep_a_dead_parents_session(dsn, db):
 def test_an_installed_server_error_is_not_an_import_error():
     assert issubclass(pgqueue.ServerError, pgqueue.Error)
     assert not issubclass(psycopg.Error, pgqueue.Error)
+
+
+def test_the_tree_in_the_docstring_has_every_public_error():
+    classes = {name for name, one in vars(errors).items() if isinstance(one, type) and one.__module__ == errors.__name__}
+    public = {name for name in classes if not (getattr(errors, name).__doc__ or "").startswith("Internal")}
+    assert len(public) > 40
+    assert [name for name in public if not re.search(rf"\b{name}\b", errors.__doc__)] == []
