@@ -14,6 +14,7 @@ from commands import Commands
 from eventually import eventually
 from members import change, copy
 from processes import Program
+from sampling import sampled
 from shells import unwrapped
 from statements import column, value
 
@@ -68,6 +69,7 @@ def counts(dbs: list[psycopg.Connection]) -> list[int]:
 # --- where tasks go
 
 
+@pytest.mark.slow
 async def test_tasks_of_the_limit_go_home_and_no_more_run_than_it_says(cluster: Any, dbs: Any) -> None:
     queue = cluster.queue("q")
     for _ in range(6):
@@ -91,7 +93,7 @@ PUTS = {
 }
 
 
-@pytest.mark.parametrize("verb", PUTS)
+@pytest.mark.parametrize("verb", sampled([*PUTS], keep=5))
 async def test_every_put_goes_home_whatever_place_or_key_it_has(cluster: Any, dbs: Any, verb: str) -> None:
     for _ in range(3):
         await PUTS[verb](cluster.queue("q"))
@@ -106,6 +108,7 @@ async def test_a_graph_goes_home_if_one_of_its_tasks_does(cluster: Any, dbs: Any
     assert counts(dbs) == [6, 0, 0]
 
 
+@pytest.mark.slow
 async def test_puts_of_a_job_go_home(cluster: Any, dbs: Any) -> None:
     @unwrapped(cluster).job(name="send", queue="q")
     def send(to: str) -> None: ...
@@ -117,6 +120,7 @@ async def test_puts_of_a_job_go_home(cluster: Any, dbs: Any) -> None:
     assert counts(dbs) == [8, 0, 0]
 
 
+@pytest.mark.slow
 async def test_other_tasks_are_spread(cluster: Any, dbs: Any) -> None:
     await cluster.queue("q").put(SEND, place=1)
     for data in (LOOK, "text", {"job": 7}):
@@ -243,6 +247,7 @@ async def test_servers_without_numbers_are_refused(pg_server: Any, lender: Any, 
                 await closing
 
 
+@pytest.mark.slow
 def test_the_command_sets_it_on_all_servers(dsns: list[str], dbs: Any) -> None:
     command = Commands(dsns[1])
     for db in dbs:
@@ -257,6 +262,7 @@ def test_the_command_sets_it_on_all_servers(dsns: list[str], dbs: Any) -> None:
 # --- servers that join, and tasks that move
 
 
+@pytest.mark.slow
 def test_a_server_that_joins_has_the_limit_before_it_gets_a_task(
     dsns: list[str], dbs: Any, empty_dsn: str, without_password: Callable[[str], str]
 ) -> None:
@@ -273,6 +279,7 @@ def test_a_server_that_joins_has_the_limit_before_it_gets_a_task(
     assert migrate.status(empty_dsn).state == "up to date"
 
 
+@pytest.mark.slow
 def test_tasks_that_were_there_before_run_beside_and_move_home(dsns: list[str], dbs: Any) -> None:
     with pgqueue.Cluster(dsns) as cluster:
         queue = cluster.create_queue("q")
@@ -303,6 +310,7 @@ def putters(dsns: list[str], start: Callable[..., Program], dbs: Any) -> list[Pr
     return programs
 
 
+@pytest.mark.slow
 def test_after_the_scope_is_set_under_load_no_new_task_is_elsewhere(
     dsns: list[str], dbs: Any, putters: list[Program]
 ) -> None:

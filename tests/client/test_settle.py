@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
+from itertools import product
 from typing import Any
 
 import psycopg
 import pytest
 from eventually import soon
 from psycopg.rows import dict_row
+from sampling import sampled
 from statements import everything, put, rows, state, take, value
 
 import pgqueue
@@ -236,9 +238,13 @@ async def test_what_is_no_connection(shell, queue):
         wrong.close()
 
 
-@pytest.mark.parametrize("error", [None, "it \0 broke"])
-@pytest.mark.parametrize("priority", [None, -3])
-@pytest.mark.parametrize("verb", ["release", "delay", "bury", "fail", "touch", "touch more"])
+@pytest.mark.parametrize(
+    ("verb", "priority", "error"),
+    sampled(
+        [*product(["release", "delay", "bury", "fail", "touch", "touch more"], [None, -3], [None, "it \0 broke"])],
+        keep=9,
+    ),
+)
 async def test_what_a_verb_returns_is_what_peek_shows(queue, verb, priority, error):
     """But for what only peek reads."""
     await queue.put("x", priority=5, ttr=60)

@@ -235,7 +235,7 @@ client.job(name="tidy")(lambda: None)
 
 
 @pytest.mark.parametrize(
-    ("way", "dsn"), sampled([*product(["option", "PGQUEUE_DSN", "DATABASE_URL"], [*MALFORMED, *UNREACHABLE])], keep=12)
+    ("way", "dsn"), sampled([*product(["option", "PGQUEUE_DSN", "DATABASE_URL"], [*MALFORMED, *UNREACHABLE])], keep=4)
 )
 def test_commands(
     way: str, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -254,6 +254,7 @@ def test_commands(
     assert SECRET not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_process_with_its_own_log() -> None:
     for dsn in (MALFORMED[0], UNREACHABLE[0]):
         done = run("-v", "--dsn", dsn, "stats")
