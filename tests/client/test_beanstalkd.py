@@ -252,6 +252,7 @@ async def test_puts_that_choose_their_place_in_the_callers_transaction(shell: Sh
 # --- pause-tube, DEADLINE_SOON
 
 
+@pytest.mark.slow
 async def test_a_waiting_take_is_served_at_the_end_of_a_pause(queue: Any) -> None:
     async def paused() -> float:
         await queue.put(1)
@@ -266,6 +267,7 @@ async def test_a_waiting_take_is_served_at_the_end_of_a_pause(queue: Any) -> Non
     await soon_enough(paused, within=1.5)
 
 
+@pytest.mark.slow
 async def test_puts_into_a_paused_queue_serve_all_waiters_at_its_end(
     shell: Shell, queue: Any, db: psycopg.Connection
 ) -> None:
@@ -280,6 +282,7 @@ async def test_puts_into_a_paused_queue_serve_all_waiters_at_its_end(
     assert watch() >= 0.5
 
 
+@pytest.mark.slow
 async def test_a_take_ends_before_a_deadline_of_its_client(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By SOON, and 29 seconds in place of one leave time to ack."""
     assert takes.SOON == 1
@@ -310,6 +313,7 @@ async def test_a_ready_task_precedes_the_deadline_warning(queue: Any, monkeypatc
         await queue.take(60, deadline_soon=True)
 
 
+@pytest.mark.slow
 async def test_a_touch_postpones_the_warning_and_other_clients_get_none(
     shell: Shell, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

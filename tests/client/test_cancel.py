@@ -320,6 +320,7 @@ def test_a_cancelled_task_of_a_worker_that_stops_ends_as_cancelled(db, dsn, bloc
     eventually(lambda: row(db, OUTCOME, task.id)[0] == "cancelled")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # with the wait for `undisturbed`
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_a_handler_is_told_within_the_bound(dsn, blocking, start, undisturbed, kind):
@@ -342,6 +343,7 @@ async def test_a_handler_is_told_within_the_bound(dsn, blocking, start, undistur
     await soon_enough(median, within=NOTICE)
 
 
+@pytest.mark.slow
 def test_everything_at_once(db, dsn, blocking, start):
     """Workers are killed and tasks cancelled: each task ends once, as done or cancelled, and none is left."""
     client = blocking()

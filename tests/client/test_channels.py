@@ -319,6 +319,7 @@ client.close()
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_waits_by_itself_and_leaves_its_parent_alone(dsn):
     program = [sys.executable, "-W", FORKS_WITH_THREADS, "-c", FORKING, dsn]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60)
@@ -336,6 +337,7 @@ with pgqueue.Client(sys.argv[1]) as client:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_wait_and_the_next_one_works(dsn, db):
     with subprocess.Popen([sys.executable, "-c", INTERRUPTED, dsn], stdout=subprocess.PIPE, text=True) as program:
         try:

@@ -290,6 +290,7 @@ async def test_a_connection_to_another_server_than_that_of_the_place_is_refused(
     assert counts(dbs) == [0, 0, 0]
 
 
+@pytest.mark.slow
 async def test_a_connection_counts_also_while_another_server_is_down(shell, make, dsns, dbs, down):
     queue = make([down, dsns[1]], connect_timeout=1).queue("q")
     conn = await shell.connection(dsns[1])
@@ -333,6 +334,7 @@ async def test_the_client_of_a_key(make, dsns):
 # --- taking
 
 
+@pytest.mark.slow
 async def test_servers_serve_in_turn(queue):
     for n in range(9):
         await queue.put(n, place=n % 3)
@@ -380,6 +382,7 @@ async def test_a_take_ends_in_time(queue):
     await soon_enough(take, within=0.5)
 
 
+@pytest.mark.slow
 async def test_what_more_than_one_server_gave_goes_back(queue, dbs):
     """All three servers serve one waiting take of one task."""
     for _ in range(10):
@@ -393,6 +396,7 @@ async def test_what_more_than_one_server_gave_goes_back(queue, dbs):
         assert counts(dbs) == [0, 0, 0]
 
 
+@pytest.mark.slow
 async def test_a_waiting_batch_is_gathered_too(queue, dbs):
     """Nothing is lost and nothing comes twice, whoever comes first."""
     for _ in range(10):
@@ -628,6 +632,7 @@ async def test_a_listener_that_is_cut_off_looks_again(queue, dbs):
     await (await taking).ack()
 
 
+@pytest.mark.slow
 async def test_a_take_follows_the_list_of_servers(queue, dbs):
     members = unwrapped(queue)._members
     first, second, third = members.all
@@ -726,6 +731,7 @@ async def test_a_put_that_may_move_does_not_wait_for_a_server_that_refuses(make,
     assert counts(dbs) == [0, 1, 0]
 
 
+@pytest.mark.slow
 async def test_a_put_and_a_take_that_may_move_do_not_wait_while_packets_are_lost(hasty, make, dsns, dbs, dropping):
     queue = make([dropping, dsns[1]], connect_timeout=60).queue("q")
     await asyncio.wait_for(queue.put("x", place=0), 30)
@@ -739,6 +745,7 @@ async def test_a_put_in_a_lane_does_not_wait_for_a_server_that_refuses(make, dsn
         await asyncio.wait_for(queue.put("x", lane="ann"), 30)  # of server 0
 
 
+@pytest.mark.slow
 async def test_a_put_in_a_lane_does_not_wait_for_a_server_that_refuses_since_a_moment_ago(make, dsns):
     with contextlib.closing(Proxy(dsns[0])) as proxy:
         queue = make([proxy.dsn, dsns[1]], connect_timeout=60).queue("q")
@@ -747,6 +754,7 @@ async def test_a_put_in_a_lane_does_not_wait_for_a_server_that_refuses_since_a_m
             await asyncio.wait_for(queue.put("y", lane="ann"), 30)
 
 
+@pytest.mark.slow
 async def test_a_put_in_a_lane_that_waits_for_room_waits_for_its_server_too(make, dsns, dbs, monkeypatch):
     monkeypatch.setattr(outages, "MOVES_ON", 0.01)
     with contextlib.closing(Proxy(dsns[0])) as proxy:
@@ -802,6 +810,7 @@ def silent(dsns):
             yield proxy
 
 
+@pytest.mark.slow
 async def test_a_put_that_may_move_does_not_wait_for_a_server_that_does_not_answer(
     hasty, make, silent, dsns, dbs, monkeypatch
 ):
@@ -882,6 +891,7 @@ async def test_a_slow_server_is_waited_for_if_the_others_refuse(make, silent, do
     await taking
 
 
+@pytest.mark.slow
 async def test_a_server_that_stays_silent_rests(hasty, make, dsns, dbs):
     """Its first attempt to connect fails after two seconds, and then it is known to be away."""
     with contextlib.closing(Proxy(dsns[0])) as proxy, proxy.black_hole():
@@ -894,6 +904,7 @@ async def test_a_server_that_stays_silent_rests(hasty, make, dsns, dbs):
         assert counts(dbs) == [0, n, 0]
 
 
+@pytest.mark.slow
 async def test_a_put_that_was_sent_is_not_put_elsewhere(make, dsns, dbs, monkeypatch):
     """The server accepts connections before, and then nothing more comes: whether the task was put is unknown."""
     with contextlib.closing(Proxy(dsns[0])) as proxy:
@@ -910,6 +921,7 @@ async def test_a_put_that_was_sent_is_not_put_elsewhere(make, dsns, dbs, monkeyp
         assert counts(dbs)[1:] == [1, 0]
 
 
+@pytest.mark.slow
 async def test_the_last_server_is_waited_for(make, down):
     watch = Stopwatch()
     with pytest.raises(pgqueue.ServerError):

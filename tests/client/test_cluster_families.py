@@ -103,6 +103,7 @@ async def test_a_task_is_settled_by_its_id_alone(cluster: Any, dbs: list[psycopg
     assert counts(dbs) == [0, 0, 0]
 
 
+@pytest.mark.slow
 async def test_results_and_outcomes_are_found_by_id(cluster: Any) -> None:
     queue = cluster.queue("q")
     put = [await queue.put(index, place=index) for index in range(3)]
@@ -147,6 +148,7 @@ async def test_a_queue_is_made_altered_and_removed_on_every_server(cluster: Any,
     assert [column(db, "SELECT name FROM pgqueue.queues WHERE name = 'q'") for db in dbs] == [[]] * 3
 
 
+@pytest.mark.slow
 async def test_tasks_are_listed_page_by_page_over_all_servers(cluster: Any) -> None:
     queue = cluster.queue("q")
     for place in range(3):
@@ -164,6 +166,7 @@ async def test_tasks_are_listed_page_by_page_over_all_servers(cluster: Any) -> N
         await queue.tasks("ready", marker="9:")
 
 
+@pytest.mark.slow
 async def test_bulk_verbs_act_on_all_servers(cluster: Any, dbs: list[psycopg.Connection]) -> None:
     queue = cluster.queue("q")
     for place in range(3):
@@ -198,6 +201,7 @@ async def test_a_verb_for_all_names_the_server_that_failed(cluster: Any, dbs: li
 # --- jobs
 
 
+@pytest.mark.slow
 async def test_a_job_of_a_cluster_is_put_in_turn(cluster: Any, dbs: list[psycopg.Connection]) -> None:
     @unwrapped(cluster).job(queue="q")
     def send(to: str) -> None: ...

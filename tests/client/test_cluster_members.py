@@ -77,6 +77,7 @@ def counts(dbs):
 # --- members
 
 
+@pytest.mark.slow
 def test_any_server_tells_the_members_and_the_home_server_is_first(cluster, dbs):
     assert numbers(cluster) == [1, 2, 3]
     queue = cluster.queue("q")
@@ -85,6 +86,7 @@ def test_any_server_tells_the_members_and_the_home_server_is_first(cluster, dbs)
     assert counts(dbs) == [2, 2, 2, 0]
 
 
+@pytest.mark.slow
 def test_the_first_server_of_a_list_that_answers_is_asked(dsns, dbs):
     down = make_conninfo(dsns[0], host="127.0.0.1", port="1")
     with pgqueue.Cluster.from_server([down, dsns[2]], connect_timeout=1) as cluster:
@@ -116,6 +118,7 @@ def test_a_catalogue_that_is_not_there_is_told(dsns):
 # --- changes
 
 
+@pytest.mark.slow
 def test_a_new_server_gets_puts_and_is_taken_from(cluster, dsns, dbs):
     change(dbs, "add_server", 4, dsns[3])
     eventually(lambda: numbers(cluster) == [1, 2, 3, 4])
@@ -125,6 +128,7 @@ def test_a_new_server_gets_puts_and_is_taken_from(cluster, dsns, dbs):
     assert len(cluster.queue("q").take_many(4, 5)) == 4
 
 
+@pytest.mark.slow
 def test_a_take_that_waits_takes_from_a_server_that_joins(cluster, dsns, dbs):
     found = []
     thread = threading.Thread(target=lambda: found.append(cluster.queue("q").take(30)))
@@ -136,6 +140,7 @@ def test_a_take_that_waits_takes_from_a_server_that_joins(cluster, dsns, dbs):
     assert found[0].id >> 43 == 4
 
 
+@pytest.mark.slow
 def test_a_draining_server_gets_no_puts_that_may_be_elsewhere_and_is_taken_from(cluster, dbs):
     queue = cluster.queue("q")
     before = [queue.put(n, place=f"user {n}") for n in range(30)]
@@ -149,6 +154,7 @@ def test_a_draining_server_gets_no_puts_that_may_be_elsewhere_and_is_taken_from(
     assert len(queue.take_many(100, 5)) == 65
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_left_and_its_tasks_are_settled_there(cluster, dbs):
     queue = cluster.queue("q")
     for n in range(3):
@@ -163,6 +169,7 @@ def test_a_server_that_is_gone_is_left_and_its_tasks_are_settled_there(cluster, 
         assert numbers(later) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_change_while_the_notification_was_lost_is_seen_with_the_next_connection(cluster, dsns, dbs):
     home = cluster.clients[0].shell.core
     eventually(lambda: home.running_listener and home.running_listener.session)
@@ -202,6 +209,7 @@ def test_an_idle_cluster_reads_the_table_only_after_changes(cluster, dbs, monkey
 # --- servers that are not what they should be
 
 
+@pytest.mark.slow
 def test_a_server_with_another_number_rests_and_the_others_go_on(dsns, dbs, caplog):
     change(dbs[:3], "add_server", 2, dsns[3])  # the DSN of server 4
     with caplog.at_level(logging.WARNING), pgqueue.Cluster.from_server(dsns[0]) as cluster:
@@ -225,6 +233,7 @@ def at(cluster, place):
     return cluster._members.placed(place).listed.number
 
 
+@pytest.mark.slow
 def test_a_server_with_another_schema_version_rests_and_is_named(dsns, dbs, caplog):
     dbs[2].execute("UPDATE pgqueue.schema_version SET version_num = '9999'")
     with caplog.at_level(logging.WARNING), pgqueue.Cluster.from_server(dsns[0]) as cluster:
@@ -261,6 +270,7 @@ def test_a_standby_and_an_old_primary_are_refused_by_their_timeline():
         server.expect(found(timeline=1, system=8))  # restored from a dump
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 19])
 def test_few_places_move_when_a_server_joins_or_drains(n):
     def servers(states):

@@ -208,6 +208,7 @@ def test_an_event_loop_of_any_kind_waits_for_its_descriptor(blocking: Callable[.
         eventually(lambda: consumer.receive() == [] and not selector.select(0.2))
 
 
+@pytest.mark.slow
 def test_after_a_wait_it_claims_one_task_if_the_wait_before_was_for_one(
     blocking: Callable[..., pgqueue.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ async def test_bad_flows(client, queue):
 # --- batches
 
 
+@pytest.mark.slow
 async def test_a_batch_calls_back_once(client, queue):
     then = Put("end", "all are done")
     async with client.batch(then, name="letters") as batch:
@@ -236,6 +237,7 @@ async def test_what_a_closed_batch_refuses_and_an_open_one(client, queue):
 # --- races
 
 
+@pytest.mark.slow
 def test_closing_waits_for_transactions_that_have_put_into_the_batch(dsn: str, db: psycopg.Connection) -> None:
     """T1 has put a task into the batch and is open: the close waits, or the batch would end without that task."""
     with pgqueue.Client(dsn) as client, psycopg.connect(dsn) as conn:
@@ -252,6 +254,7 @@ def test_closing_waits_for_transactions_that_have_put_into_the_batch(dsn: str, d
         assert client.queue("end").take(timeout=5) is not None
 
 
+@pytest.mark.slow
 def test_the_last_two_tasks_of_a_batch_end_at_once(dsn: str, db: psycopg.Connection) -> None:
     with pgqueue.Client(dsn) as client, psycopg.connect(dsn) as first, psycopg.connect(dsn) as second:
         with client.batch(Put("end", 1)) as batch:

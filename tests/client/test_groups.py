@@ -154,6 +154,7 @@ async def test_an_iteration_ends_with_the_client(client):
     assert await asyncio.wait_for(following, 30) == []
 
 
+@pytest.mark.slow
 async def test_the_last_state_always_comes(shell):
     """Members come and go while the list is read. Nothing but events brings a watcher to the end: `last` alone."""
     client, *others = (shell.client() for _ in range(4))
@@ -174,6 +175,7 @@ async def test_the_last_state_always_comes(shell):
     await asyncio.gather(*following)
 
 
+@pytest.mark.slow
 async def test_a_watch_of_members_outlives_its_connection(shell, db):
     client, other = shell.client(session_grace=30), shell.client()
     watch = await client.groups.watch("g")

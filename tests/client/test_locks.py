@@ -210,6 +210,7 @@ async def test_try_lock_does_not_overtake(shell: Any, db: psycopg.Connection) ->
     assert left(db)[:2] == (0, 0)
 
 
+@pytest.mark.slow
 async def test_fifty_waiters_of_one_client(shell: Any, db: psycopg.Connection) -> None:
     client = shell.client()
     inside, most, fences = [0], [0], []
@@ -229,6 +230,7 @@ async def test_fifty_waiters_of_one_client(shell: Any, db: psycopg.Connection) -
     assert left(db)[:2] == (0, 0)
 
 
+@pytest.mark.slow
 def test_threads_and_coroutines_of_one_client(blocking: Callable[..., pgqueue.Client], db: psycopg.Connection) -> None:
     client = blocking()
     inside, most, entries = [0], [0], [0]

@@ -118,6 +118,7 @@ def test_an_awaited_task_stays(dsns, dbs):
         waiter.join()
 
 
+@pytest.mark.slow
 def test_a_lane_goes_whole_and_before_what_was_put_there_since(dsns, dbs):
     source, target, _ = dbs
     source.execute("SELECT pgqueue.put('q', to_jsonb(n), lane => 'l') FROM generate_series(1, 2500) n")

@@ -383,6 +383,7 @@ async def test_no_event_is_lost_in_300_races(shell):
         assert (await client.nodes.get("/n")).data == n
 
 
+@pytest.mark.slow
 async def test_a_follower_sees_the_last_state_of_a_fast_writer(shell):
     """Nothing but events can bring it to the last number."""
     reader, writer = shell.client(), shell.client()
@@ -494,6 +495,7 @@ async def test_an_ephemeral_node_goes_with_its_client(shell, client, db):
     assert (await watch.wait(30)).kind == "deleted"
 
 
+@pytest.mark.slow
 async def test_an_ephemeral_node_survives_a_lost_connection(shell, db):
     client, watcher = shell.client(session_grace=30), shell.client()
     await client.nodes.create("/a", ephemeral=True)

@@ -43,6 +43,7 @@ def test_a_put_that_notifies_cannot_be_prepared(queue, transaction, db, threads)
     assert taken.result(30).data == 2
 
 
+@pytest.mark.slow
 def test_a_put_that_keeps_silent_is_prepared_and_found(queue, transaction, db, threads) -> None:
     taken = threads.submit(queue.take, 30)
     eventually(lambda: waits(db))

@@ -263,6 +263,7 @@ async def test_every_is_never_in_the_past(queue, task, db):
     assert (await queue.take(0)).id == task.id
 
 
+@pytest.mark.slow
 async def test_starts_are_a_second_apart(queue, db):
     await queue.put("every second")
     task = await queue.take(60)
@@ -307,6 +308,7 @@ def test_a_thousand_are_taken_in_one_statement(blocking, monkeypatch):
     assert len(sent) == 1
 
 
+@pytest.mark.slow
 def test_everything_is_pushed_once_by_a_cascade(blocking):
     """Several workers split a range down to leaves; each number comes out once."""
     client = blocking()

@@ -188,6 +188,7 @@ async def test_as_many_puts_get_through_as_there_is_room(limited):
     assert (await limited.stats())["total"] == 3
 
 
+@pytest.mark.slow
 async def test_racing_puts_never_pass_the_capacity(limited, db):
     seen = []
 

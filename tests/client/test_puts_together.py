@@ -321,6 +321,7 @@ async def test_close_fails_those_that_were_not_sent(client, queue, db, connect):
     assert value(db, "SELECT count(*) FROM pgqueue.task") == 3
 
 
+@pytest.mark.slow
 async def test_the_server_is_absent_for_all_as_long_as_for_one(shell, pg_server, dsn, db, connect):
     client = shell.client()
     queue = client.queue("q")
@@ -394,6 +395,7 @@ async def test_a_leader_that_is_cancelled_before_it_sends_hands_over(awaiting, d
     assert under_way(client) == 0
 
 
+@pytest.mark.slow
 def test_each_event_loop_gathers_for_itself(dsn, db):
     client = pgqueue.AsyncClient(dsn)
 

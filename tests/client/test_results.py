@@ -318,6 +318,7 @@ async def test_a_client_that_waited_once_waits_again_after_its_unlisten(shell, d
         await soon(lambda: value(db, listening) == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_poll")
 async def test_no_result_is_missed_where_many_were_awaited_before(client, queue):
     """With each LISTEN beyond these goes an UNLISTEN, which also gives up the lock of another task, of the same bucket
@@ -341,6 +342,7 @@ async def test_a_close_ends_a_wait_for_a_result(client, queue):
         await result
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_poll")
 async def test_a_hundred_wait_over_one_connection(blocking, db):
     """Half of them threads, half of them coroutines, of one client."""
@@ -677,6 +679,7 @@ def test_an_async_client_registers_too(dsn, client_of_work, work):
         asyncio.run(client.close())
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_the_result_to_the_next(client_of_work, dsn, db):
     """kill -9 in the middle of a handler: there is one result, the second worker's."""
     put = client_of_work.queue("q").put("x")

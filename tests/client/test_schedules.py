@@ -123,6 +123,7 @@ async def test_a_clock_that_was_stopped_before_it_runs_ends_at_once(client: Any)
     await asyncio.wait_for(clock.run(), 30)
 
 
+@pytest.mark.slow
 def test_a_schedule_that_cannot_be_read_says_so_and_holds_up_no_other(
     blocking: Callable[..., pgqueue.Client], db: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

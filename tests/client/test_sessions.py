@@ -251,6 +251,7 @@ async def test_the_end_of_the_client_ends_its_sessions(shell, db):
         await one.queue("q").take(0)
 
 
+@pytest.mark.slow
 def test_the_death_of_the_process_frees_all_within_a_second(dsn, db, blocking):
     client = blocking()
     queue = client.queue("q")

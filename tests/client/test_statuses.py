@@ -31,6 +31,7 @@ async def test_a_status_is_set_and_read(client, status):
     assert await client.statuses.delete(KEY) is False
 
 
+@pytest.mark.slow
 async def test_a_status_is_set_only_if_absent(client):
     assert await client.statuses.set("k", 1, ttl=3600, if_absent=True) is True
     assert await client.statuses.set("k", 2, if_absent=True) is False
@@ -70,6 +71,7 @@ async def test_follow_returns_each_status_as_it_comes(client):
     await following
 
 
+@pytest.mark.slow
 async def test_follow_misses_no_set_in_races(client):
     """With no poll, only the announcements can end the iteration."""
     for n in range(30):
@@ -123,6 +125,7 @@ async def test_follow_that_is_over(client, db):
     assert await followed(client, [], 0) == {}
 
 
+@pytest.mark.slow
 async def test_statuses_that_were_awaited_are_soon_not_listened_to(client):
     """Each key is another channel, and seldom wanted again."""
     for number in range(KEPT + 20):
@@ -218,6 +221,7 @@ async def test_a_wait_that_is_over(client):
     assert watch() >= 0.3
 
 
+@pytest.mark.slow
 async def test_no_set_is_missed_in_300_races(client):
     """Set and wait begin together each time; with no poll, only the announcement can end a wait."""
     for n in range(300):

@@ -105,6 +105,7 @@ async def test_twenty_waiters_are_served_by_one_notification(shell, client, queu
     assert sorted(task.data for task in served) == list(range(20))
 
 
+@pytest.mark.slow
 async def test_one_put_serves_one_and_the_other_keeps_its_time(client, queue):
     await queue.take(0)  # opens the session
 

@@ -280,6 +280,7 @@ def end_sessions(db: psycopg.Connection) -> None:
     db.execute("DELETE FROM pgqueue.session")
 
 
+@pytest.mark.slow
 def test_queues_that_ended_with_the_session_end_the_connection(
     make: Callable[..., Connection], db: psycopg.Connection
 ) -> None:
@@ -348,6 +349,7 @@ def test_a_callback_may_close_its_channel(make: Callable[..., Connection]) -> No
     assert got == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_an_ack_after_the_take_has_ended_settles_nothing(
     make: Callable[..., Connection], blocking: Callable[..., pgqueue.Client], caplog: pytest.LogCaptureFixture
 ) -> None:

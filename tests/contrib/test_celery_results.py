@@ -452,6 +452,7 @@ def test_a_callback_of_a_group_runs_when_all_are_ready(app: Celery) -> None:
     assert [one.id for one in called] == ["g"]
 
 
+@pytest.mark.slow
 def test_hundreds_of_waiting_threads_share_one_listener(app: Celery, db: psycopg.Connection) -> None:
     got = list[int]()
     threads = [
@@ -672,6 +673,7 @@ def test_a_failed_member_fails_the_body(bodies: Bodies) -> None:
     assert bodies.got == []
 
 
+@pytest.mark.slow
 def test_of_members_that_end_at_once_one_publishes(bodies: Bodies) -> None:
     """In 30 races of 8 threads."""
     backend = bodies.app.backend

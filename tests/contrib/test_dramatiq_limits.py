@@ -149,6 +149,7 @@ def test_a_mutex(backend: PgqueueRateLimiterBackend) -> None:
     assert max(most) <= 2
 
 
+@pytest.mark.slow
 def test_limiters_of_rates(backend: PgqueueRateLimiterBackend) -> None:
     window = WindowRateLimiter(backend, "w", limit=3, window=3600)
     bucket = BucketRateLimiter(backend, "b", limit=3, bucket=365 * 86_400_000)

@@ -155,6 +155,7 @@ def test_without_a_db_a_put_counts_at_once(dsn, db):
 # --- applications
 
 
+@pytest.mark.slow
 def test_one_extension_serves_several_applications(shop, dsn, empty_dsn, db):
     migrate.up(empty_dsn)
     one, other = shop.app(dsn), shop.app(empty_dsn, PGQUEUE_DSN=empty_dsn)

@@ -149,6 +149,7 @@ def test_a_session_that_is_begun_by_hand_stays_so(dsn, sync_engine, db):
     assert column(db, TASKS) == ["y"]
 
 
+@pytest.mark.slow
 def test_a_session_of_several_engines(dsn, empty_dsn, sync_engine, db):
     """The one for plain statements is used; without such a one the caller has to say which."""
     migrate.up(empty_dsn)

@@ -59,6 +59,7 @@ def test_up_down_and_current(empty_dsn: str) -> None:
     assert migrate.status(empty_dsn).state == "not installed"
 
 
+@pytest.mark.slow
 def test_a_downgrade_that_would_lose_tasks_is_refused_in_one_line(dsn: str, db: psycopg.Connection) -> None:
     db.execute("SELECT pgqueue.put('q', '1')")
     done = alembic("downgrade", "base", PGQUEUE_DSN=dsn)
@@ -68,6 +69,7 @@ def test_a_downgrade_that_would_lose_tasks_is_refused_in_one_line(dsn: str, db: 
     assert migrate.status(dsn).state == "up to date"
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_is_told_in_one_line() -> None:
     done = alembic("upgrade", "head", PGQUEUE_DSN="postgresql://127.0.0.1:1/nowhere")
     assert done.returncode != 0
@@ -75,6 +77,7 @@ def test_a_database_that_is_away_is_told_in_one_line() -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_script_for_psql(empty_dsn: str, dsn: str) -> None:
     done = alembic("upgrade", "head", "--sql", PGQUEUE_DSN="postgresql://127.0.0.1:1/nowhere")
     assert done.returncode == 0, done.stderr

@@ -285,6 +285,7 @@ def test_interrupts_to_a_user_pass_the_server_by(person: Person, root: Path) -> 
     eventually(lambda: is_stopped(root))
 
 
+@pytest.mark.slow
 @whoever
 def test_the_reaper_holds_nothing_of_its_parent(person: Person, root: Path) -> None:
     gone = person.base / "gone"
@@ -307,6 +308,7 @@ def test_the_reaper_holds_nothing_of_its_parent(person: Person, root: Path) -> N
     eventually(lambda: is_stopped(root))
 
 
+@pytest.mark.slow
 @whoever
 def test_a_killed_reaper_is_replaced(person: Person, root: Path) -> None:
     first = person.use(root)
@@ -337,6 +339,7 @@ def test_a_starter_killed_while_it_launches_leaves_nothing(person: Person, root:
     assert person.use(root).ask("select 1") == 1
 
 
+@pytest.mark.slow
 @whoever
 def test_a_forked_child_keeps_its_parents_claim(person: Person, root: Path) -> None:
     child = person.use(root, code=FORK)
@@ -348,6 +351,7 @@ def test_a_forked_child_keeps_its_parents_claim(person: Person, root: Path) -> N
     eventually(lambda: is_stopped(root))
 
 
+@pytest.mark.slow
 @whoever
 def test_the_callers_environment_does_not_matter(person: Person, root: Path) -> None:
     elsewhere = {"PGHOST": "/nowhere", "PGHOSTADDR": "192.0.2.1", "PGPORT": "1", "PGUSER": "x"}
@@ -414,6 +418,7 @@ def test_a_kept_server_stays_until_it_is_stopped(person: Person, root: Path) -> 
     eventually(lambda: is_stopped(root))
 
 
+@pytest.mark.slow
 @whoever
 def test_the_default_server_comes_back_after_a_stop(person: Person, root: Path) -> None:
     server = "embedded.default_server()"
@@ -452,6 +457,7 @@ def test_a_systems_postgresql(place: Path, bindir: Path) -> None:
     eventually(lambda: not root.exists())
 
 
+@pytest.mark.slow
 def test_tcp_asks_for_the_password(server_root: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -501,6 +507,7 @@ def hold_recovery(server: EmbeddedServer) -> int:
     return eventually(held)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
 def test_a_server_that_recovers_from_a_crash_is_stopped_at_once_and_recovers_later(server_root: Path) -> None:
     """During the recovery PostgreSQL 18 would not heed a fast shutdown, and be killed after half a minute."""
@@ -589,6 +596,7 @@ def test_it_imports_nothing_heavy() -> None:
 
 if ROOT:  # nobody else changes accounts
 
+    @pytest.mark.slow
     def test_programs_below_a_closed_directory_are_copied(place: Path, server_root: Path) -> None:
         bindir = binaries.discover().bindir
         package = bindir.parents[1]
@@ -665,6 +673,7 @@ if ROOT:  # nobody else changes accounts
         with pytest.raises(ServerError, match="PGQUEUE_EMBEDDED_USER"):
             account.choose(tmp_path / "none")
 
+    @pytest.mark.slow
     def test_an_account_of_its_own_is_preferred(
         tmp_path: Path, accounts: set[str], caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -140,6 +140,7 @@ def test_a_worker_of_a_role_that_may_only_take(dsn: str, roles: Roles, db: psyco
     caplog.clear()  # the worker logs each failure of a handler
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_pgqueue_worker_of_a_role_that_may_only_take(roles: Roles, db: psycopg.Connection, tmp_path: Path) -> None:
     module = """
@@ -166,6 +167,7 @@ def test_pgqueue_worker_of_a_role_that_may_only_take(roles: Roles, db: psycopg.C
     assert "may not" not in log
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_monitors_client_and_commands(roles: Roles, db: psycopg.Connection) -> None:
     secret = put(db, "q", "secret", key="k")

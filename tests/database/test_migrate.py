@@ -60,6 +60,7 @@ def test_the_initial_migration_is_generated_from_the_tables() -> None:
 # --- up ---
 
 
+@pytest.mark.slow
 def test_upgrading_from_nothing_equals_the_sql_files(db: psycopg.Connection, empty: psycopg.Connection) -> None:
     run_files(empty)
     assert catalogue.describe(db) == catalogue.describe(empty)
@@ -92,6 +93,7 @@ def test_the_newest_version_is_the_last_revision(dsn: str) -> None:
     assert str(status) == f"up to date (database: {schema.NEWEST}, library: {schema.NEWEST})"
 
 
+@pytest.mark.slow
 def test_up_again_puts_the_functions_back(db: psycopg.Connection, dsn: str) -> None:
     before = catalogue.describe(db)
     db.execute("ALTER ROUTINE pgqueue.put SET work_mem = '1MB'")
@@ -100,6 +102,7 @@ def test_up_again_puts_the_functions_back(db: psycopg.Connection, dsn: str) -> N
     assert catalogue.describe(db) == before
 
 
+@pytest.mark.slow
 def test_up_takes_a_uri_a_conninfo_and_the_environment(
     pg_server: Server, empty_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +129,7 @@ def test_up_numbers_the_server(empty_dsn: str) -> None:
     assert server_of(empty_dsn) == (3, (3 << 43) + 1)
 
 
+@pytest.mark.slow
 def test_up_keeps_the_number(empty_dsn: str) -> None:
     """Without an argument, and with the same one, so that a script may name it each time."""
     migrate.up(empty_dsn, server=3)
@@ -135,11 +139,13 @@ def test_up_keeps_the_number(empty_dsn: str) -> None:
     assert server_of(empty_dsn) == (3, (3 << 43) + 2)
 
 
+@pytest.mark.slow
 def test_up_numbers_a_server_that_has_the_schema(db: psycopg.Connection, dsn: str) -> None:
     migrate.up(dsn, server=1023)
     assert server_of(dsn) == (1023, (1023 << 43) + 1)
 
 
+@pytest.mark.slow
 def test_up_refuses_another_number(empty_dsn: str) -> None:
     migrate.up(empty_dsn, server=3)
     with pytest.raises(SchemaError, match="this is server 3 already, so it cannot become server 4"):
@@ -147,6 +153,7 @@ def test_up_refuses_another_number(empty_dsn: str) -> None:
     assert server_of(empty_dsn)[0] == 3
 
 
+@pytest.mark.slow
 def test_up_refuses_to_number_a_server_that_has_put_tasks(db: psycopg.Connection, dsn: str) -> None:
     put(db, "q")
     with pytest.raises(SchemaError, match="has put tasks, the last with the id 1, so it cannot become server 3"):
@@ -161,6 +168,7 @@ def test_up_refuses_a_number_that_no_server_has(empty_dsn: str, number: int) -> 
     assert migrate.status(empty_dsn).current is None
 
 
+@pytest.mark.slow
 def test_down_forgets_the_number(empty_dsn: str) -> None:
     migrate.up(empty_dsn, server=3)
     migrate.down(empty_dsn, revision="base")
@@ -168,6 +176,7 @@ def test_down_forgets_the_number(empty_dsn: str) -> None:
     assert server_of(empty_dsn) == (0, 1)
 
 
+@pytest.mark.slow
 def test_four_at_once(empty_dsn: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(migrate.up, empty_dsn) for _ in range(4)]:
@@ -222,6 +231,7 @@ def caller(request: pytest.FixtureRequest, empty_dsn: str) -> Iterator[Any]:
         yield connection
 
 
+@pytest.mark.slow
 def test_the_caller_can_roll_back(caller: Any, empty: psycopg.Connection) -> None:
     migrate.up(connection=caller)
     assert catalogue.describe(empty) == []
@@ -230,6 +240,7 @@ def test_the_caller_can_roll_back(caller: Any, empty: psycopg.Connection) -> Non
     assert migrate.status(connection=caller).state == "not installed"
 
 
+@pytest.mark.slow
 def test_the_caller_can_commit(caller: Any, empty: psycopg.Connection) -> None:
     migrate.up(connection=caller)
     assert migrate.status(connection=caller).state == "up to date"
@@ -240,6 +251,7 @@ def test_the_caller_can_commit(caller: Any, empty: psycopg.Connection) -> None:
     assert migrate.status(connection=caller).state == "up to date"
 
 
+@pytest.mark.slow
 def test_the_caller_keeps_an_outer_transaction(empty_dsn: str, empty: psycopg.Connection) -> None:
     """Work done before stays part of it: left to itself, SQLAlchemy rolls back each new connection."""
     with psycopg.connect(empty_dsn) as connection:
@@ -253,6 +265,7 @@ def test_the_caller_keeps_an_outer_transaction(empty_dsn: str, empty: psycopg.Co
     assert empty.execute("SELECT to_regclass('mine') IS NOT NULL").fetchone() == (True,)
 
 
+@pytest.mark.slow
 def test_autocommit_gets_a_transaction(empty: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(schema, "read", lambda name: "SELECT 1 / 0")
@@ -279,6 +292,7 @@ def test_what_cannot_be_callered_is_refused(empty_dsn: str) -> None:
         migrate.up(connection=connection)
 
 
+@pytest.mark.slow
 def test_another_migration_is_waited_for(empty_dsn: str) -> None:
     second = threading.Thread(target=migrate.up, args=[empty_dsn])
     with psycopg.connect(empty_dsn) as first:
@@ -291,6 +305,7 @@ def test_another_migration_is_waited_for(empty_dsn: str) -> None:
     assert migrate.status(empty_dsn).state == "up to date"
 
 
+@pytest.mark.slow
 def test_a_migration_sees_the_commit_that_it_has_waited_for(empty_dsn: str, empty: psycopg.Connection) -> None:
     """Also where transactions have one snapshot by default."""
     empty.execute(f"ALTER DATABASE {empty.info.dbname} SET default_transaction_isolation = 'repeatable read'")
@@ -322,6 +337,7 @@ def test_down_removes_everything_but_the_version_table(db: psycopg.Connection, d
     assert migrate.status(dsn).state == "not installed"
 
 
+@pytest.mark.slow
 def test_down_and_up_again(db: psycopg.Connection, dsn: str) -> None:
     before = catalogue.describe(db)
     migrate.down(dsn, revision="base")
@@ -338,6 +354,7 @@ def test_down_refuses_to_lose_tasks(db: psycopg.Connection, dsn: str) -> None:
     assert migrate.status(dsn).state == "not installed"
 
 
+@pytest.mark.slow
 def test_force_does_not_outlive_its_call(db: psycopg.Connection, dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
         migrate.down(connection=connection, force=True)
@@ -384,12 +401,14 @@ def test_anyone_who_may_use_the_schema_can_read_its_version(db: psycopg.Connecti
 # --- offline ---
 
 
+@pytest.mark.slow
 def test_the_script_does_what_up_does(db: psycopg.Connection, empty: psycopg.Connection) -> None:
     empty.execute(migrate.sql().encode())
     assert catalogue.describe(empty) == catalogue.describe(db)
     assert empty.execute(schema.VERSIONS).fetchall() == [(schema.NEWEST,)]
 
 
+@pytest.mark.slow
 def test_the_scripts_go_down_and_up_again(db: psycopg.Connection) -> None:
     before = catalogue.describe(db)
     db.execute(migrate.sql(f"{schema.NEWEST}:base", down=True).encode())

@@ -20,6 +20,7 @@ def lent(empty_dsn: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", ["SET", "SET LOCAL"])
 def test_a_lent_connection_keeps_its_search_path(lent: psycopg.Connection, scope: str) -> None:
     with lent.transaction():
@@ -33,6 +34,7 @@ def test_a_lent_connection_keeps_its_search_path(lent: psycopg.Connection, scope
     assert lent.execute("SHOW search_path").fetchone() == (kept,)
 
 
+@pytest.mark.slow
 def test_a_lent_connection_of_sqlalchemy_keeps_its_search_path(empty_dsn: str) -> None:
     engine = sqlalchemy.create_engine(
         "postgresql+psycopg://", creator=lambda: psycopg.connect(empty_dsn), poolclass=sqlalchemy.NullPool
@@ -57,6 +59,7 @@ def test_the_script_pins_its_search_path_first() -> None:
         assert keep.startswith("SELECT pg_catalog.set_config('pgqueue.path', pg_catalog.current_setting('search_path')")
 
 
+@pytest.mark.slow
 def test_the_script_gives_the_search_path_back(lent: psycopg.Connection) -> None:
     """In a transaction that goes on: docs/deployment/alembic.md has the script in a revision of the application's."""
     with lent.transaction():

@@ -63,6 +63,7 @@ def test_a_strangers_object_in_the_schema_is_refused(
         migrate.up(connection=empty)
 
 
+@pytest.mark.slow
 def test_a_superuser_does_not_upgrade_for_the_owner(empty: psycopg.Connection, planter: str) -> None:
     empty.execute(f"SET ROLE {planter}".encode())
     migrate.up(connection=empty)
@@ -71,6 +72,7 @@ def test_a_superuser_does_not_upgrade_for_the_owner(empty: psycopg.Connection, p
         migrate.up(connection=empty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
 def test_health_names_a_strangers_object_in_the_schema(empty: psycopg.Connection, planter: str, planted: str) -> None:
     """Before the next upgrade refuses it."""

@@ -179,6 +179,7 @@ def test_the_cost_does_not_depend_on_what_lies_behind(
     assert after <= before * 1.5 + 20
 
 
+@pytest.mark.slow
 def test_a_waiter_does_not_pay_for_other_queues(
     db: psycopg.Connection, costs: Callable[[str], int], size: dict[str, int]
 ) -> None:
@@ -198,6 +199,7 @@ def test_nothing_is_compiled(db: psycopg.Connection) -> None:
     assert db.execute(f"{steered} AND NOT proconfig::text ~ 'jit=off'").fetchall() == []
 
 
+@pytest.mark.slow
 def test_what_is_counted_anew_is_joined_once(db: psycopg.Connection, dsn: str) -> None:
     """Row by row, the stats of 10,000 queues took 6 seconds before the first fold, and after a crash."""
     db.execute("SELECT pgqueue.create_queue('q' || i) FROM generate_series(1, 200) i")

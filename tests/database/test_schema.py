@@ -53,6 +53,7 @@ def test_another_error_says_nothing_about_the_schema() -> None:
     assert schema.mismatch(sqlstate="57P01") is None
 
 
+@pytest.mark.slow
 def test_importing_migrate_does_not_import_alembic() -> None:
     """0.3 s, which neither a client nor `pgqueue --help` should pay."""
     code = "import sys, pgqueue.migrate; print({'alembic', 'sqlalchemy'} & sys.modules.keys() or 'neither')"

@@ -37,6 +37,7 @@ def states(db):
 # --- on tasks
 
 
+@pytest.mark.slow
 def test_kick_makes_tasks_ready_that_are_buried_or_delayed(browser, db):
     tasks = [buried(db), put(db, delay="1 h"), put(db)]
     assert browser.act("task/", "kick", *tasks) == [
@@ -110,6 +111,7 @@ def test_a_task_that_is_gone_or_has_changed_since_the_list_was_shown_is_told_of(
     assert browser.act("task/", "remove", gone) == ["Deleted: 0 of 1 task.", f"Refused: {gone} is gone."]
 
 
+@pytest.mark.slow
 def test_all_are_those_that_the_list_shows(browser, db):
     first = buried(db)
     db.execute(
@@ -180,6 +182,7 @@ def test_the_page_of_a_task_has_the_buttons_that_fit_and_comes_back_to_itself(br
 # --- on queues
 
 
+@pytest.mark.slow
 def test_pause_asks_for_how_long_and_resume_ends_it(browser, db):
     put(db)
     assert "minutes" in browser.post("queue/", "pause", "mail").content.decode()
@@ -234,6 +237,7 @@ def test_an_action_sees_only_what_its_page_does(browser, db, monkeypatch):
     assert states(db) == {mine: "ready", theirs: "buried"}
 
 
+@pytest.mark.slow
 def test_each_action_needs_its_permission(django_db, db):
     task = buried(db)
     for permissions, may in (

@@ -211,6 +211,7 @@ def elsewhere(pg_server, django_template, point):
     pg_server.drop(name)
 
 
+@pytest.mark.slow
 @override_settings(ROOT_URLCONF=__name__)
 def test_a_site_may_be_of_another_database(browser, each, elsewhere):
     task = put(elsewhere, "theirs")

@@ -40,6 +40,7 @@ PAGES = (
 )
 
 
+@pytest.mark.slow
 def test_a_page_reads_some_rows_and_not_all(browser, crowd, db):
     read = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = 'pgqueue.task'::regclass"
     for page in (*PAGES, *(f"task/?queue=mail&state={state}&p=2" for state in ("ready", "delayed", "buried"))):
@@ -52,6 +53,7 @@ def test_a_page_reads_some_rows_and_not_all(browser, crowd, db):
         assert all("LIMIT" in query["sql"] for query in queries if "count(*)" in query["sql"].lower())
 
 
+@pytest.mark.slow
 def test_a_list_ends_somewhere(browser, crowd):
     assert f"{MOST} tasks" in browser.page("task/?queue=mail")
     assert "ready (15,000)" in browser.page("task/?queue=mail")
@@ -59,6 +61,7 @@ def test_a_list_ends_somewhere(browser, crowd):
     assert browser.http.get("/admin/pgqueue/task/?queue=mail&p=11").headers["Location"].endswith("?e=1")
 
 
+@pytest.mark.slow
 def test_an_address_asks_for_nothing_that_no_index_has(browser, crowd):
     assert browser.http.get("/admin/pgqueue/task/?error__contains=x").status_code == 400
     assert browser.ids("task/?o=4") == browser.ids("task/?o=-4") == browser.ids("task/")

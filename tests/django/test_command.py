@@ -51,6 +51,7 @@ def test_stats(django_db):
     assert (mail["queue"], mail["ready"], mail["total"], resize["oldest_ready_age"]) == ("mail", 2, 2, None)
 
 
+@pytest.mark.slow
 def test_migrate(empty_dsn, point):
     point("default", empty_dsn)
     assert "up to date" in pgqueue("migrate")

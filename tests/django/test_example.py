@@ -161,6 +161,7 @@ def packed(shop, order):
     return value(shop.db, "SELECT packed_at IS NOT NULL FROM shop_order WHERE id = %s", order)
 
 
+@pytest.mark.slow
 def test_a_request_that_fails_leaves_nothing(shop):
     before = shop.status()
     with pytest.raises(urllib.error.HTTPError, match="500"):
@@ -197,6 +198,7 @@ def test_the_admin_shows_the_tasks(shop):
     assert mailed(shop, order)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed(shop):
     """In the middle of a task, where the test holds it by a lock on the order."""
     order = shop.order(item="milk")
@@ -283,6 +285,7 @@ def test_the_commands_of_its_readme(pg_server, tmp_path):
     pg_server.drop(name)
 
 
+@pytest.mark.slow
 def test_settings_that_cannot_be(shop):
     """They are told in clear lines, without a traceback."""
     (shop.folder / "wrong.py").write_text("from shop.settings import *\nPGQUEUE = {'default': {'pool_size': 0}}\n")

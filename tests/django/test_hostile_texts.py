@@ -90,6 +90,7 @@ def test_pages_and_messages(text: str, browser: Browser, blocking: Any, db: Any)
     assert obeyed("".join(told)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 def test_pages_with_values_that_python_cannot_hold(text: str, browser: Browser, db: Any) -> None:
     db.execute("SELECT pgqueue.create_queue('q', metadata => %s, keep_done => '1 h')", [text])

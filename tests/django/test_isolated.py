@@ -56,6 +56,7 @@ def test_a_job_runs_in_a_child_with_django_and_connections_of_its_own(project, d
     assert project.log.count("made ada") == 1
 
 
+@pytest.mark.slow
 def test_a_transaction_that_was_left_open_ends_with_its_job(project, db):
     with project.working("-c", "1"):
         assert project.result(project.put("leave-open", how="atomic")) == [False, 0]
@@ -89,6 +90,7 @@ def test_a_kill_from_outside_a_time_limit_and_a_cancel_end_the_child(project, db
         assert project.result(project.put("soft")) == "in time"
 
 
+@pytest.mark.slow
 def test_no_child_outlives_a_worker_that_is_killed(project, tmp_path):
     with project.working() as worker:
         project.put("stay", path=str(tmp_path / "stays"))

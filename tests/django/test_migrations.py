@@ -42,6 +42,7 @@ def there(database="default"):
         return cursor.fetchone()[0]
 
 
+@pytest.mark.slow
 def test_django_makes_what_alembic_makes(empty, dsn, db):
     django_migrate()
     assert run("--dsn", empty, "migrate", "status").stdout.startswith("up to date")
@@ -54,6 +55,7 @@ def test_django_makes_what_alembic_makes(empty, dsn, db):
     assert queue("mail").stats()["ready"] == 1
 
 
+@pytest.mark.slow
 def test_alembic_first(empty):
     migrate.up(empty)
     queue("mail").put(1)
@@ -62,6 +64,7 @@ def test_alembic_first(empty):
     assert queue("mail").stats()["ready"] == 1
 
 
+@pytest.mark.slow
 def test_back_to_nothing_by_either(empty):
     django_migrate()
     django_migrate("zero")
@@ -74,6 +77,7 @@ def test_back_to_nothing_by_either(empty):
     assert there()
 
 
+@pytest.mark.slow
 def test_tasks_are_not_lost(empty):
     django_migrate()
     queue("mail").put(1)
@@ -87,6 +91,7 @@ def test_tasks_are_not_lost(empty):
     assert not there()
 
 
+@pytest.mark.slow
 def test_what_fails_leaves_nothing(empty, monkeypatch):
     """Both the schema and Django's note of it are of one transaction."""
     monkeypatch.setattr(schema, "CODE", (*schema.CODE, "1_tables/tasks.sql"))  # which are there already
@@ -98,6 +103,7 @@ def test_what_fails_leaves_nothing(empty, monkeypatch):
     assert there()
 
 
+@pytest.mark.slow
 def test_a_newer_schema_is_left_alone(empty):
     migrate.up(empty)
     with connections["default"].cursor() as cursor:
@@ -121,6 +127,7 @@ def test_other_databases_than_postgresql_go_without(capsys):
     connections["lite"].close()
 
 
+@pytest.mark.slow
 def test_sqlmigrate(empty, capsys, db):
     call_command("sqlmigrate", "pgqueue", "0001")
     script = capsys.readouterr().out

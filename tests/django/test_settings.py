@@ -64,6 +64,7 @@ def test_everything_that_django_knows_of_a_database(point):
     }
 
 
+@pytest.mark.slow
 def test_a_service(point):
     point("other", "", NAME="", OPTIONS={"service": "shop", "passfile": ".pgpass"})
     known = conninfo_to_dict(clients.conninfo("other"))
@@ -185,6 +186,7 @@ def test_a_server_that_is_not_there():
     assert connections["default"].connection is None
 
 
+@pytest.mark.slow
 def test_test_databases_come_and_go(empty_dsn, point):
     """Django drops a test database only when nobody is connected to it: clients that were used let go by themselves."""
     point("default", empty_dsn)

@@ -102,6 +102,7 @@ def test_what_a_person_buried_has_failed():
     assert result.errors[0].traceback == "not today"
 
 
+@pytest.mark.slow
 def test_attempts_whose_workers_died_are_counted(dsn):
     result = errands.note.enqueue()
     with psycopg.connect(dsn, autocommit=True) as taker:
@@ -115,6 +116,7 @@ def test_attempts_whose_workers_died_are_counted(dsn):
     assert result.errors == []
 
 
+@pytest.mark.slow
 def test_a_task_whose_worker_is_killed_runs_again(dsn, tmp_path):
     result = errands.die_once.enqueue(str(tmp_path / "died"))
     killed = subprocess.run([sys.executable, PROGRAMS / "django_worker.py", dsn], timeout=60, stderr=subprocess.PIPE)
@@ -151,6 +153,7 @@ def test_an_error_that_would_end_a_program_counts_by_the_backends_attempts(db, e
     assert value(db, "SELECT error FROM pgqueue.tasks").startswith(error.__name__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_an_attempt_that_takes_too_long_has_failed(kind):
     """A thread goes on. That its function returns in the end is no success of the task, so no signal tells of it."""
@@ -292,6 +295,7 @@ def test_sql_can_put_a_task(db):
     assert (result.return_value, result.enqueued_at, result.task.priority) == (3, None, 0)
 
 
+@pytest.mark.slow
 def test_backends_with_queues_and_databases_of_their_own(pg_server, django_template, point):
     name = pg_server.create(django_template)
     point("other", pg_server.dsn(name))

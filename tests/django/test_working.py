@@ -235,6 +235,7 @@ def test_handlers_of_several_databases(dsn, other_dsn, point):
     connections["other"].close()
 
 
+@pytest.mark.slow
 def test_when_one_of_several_cannot_work_none_does(dsn, point):
     """The server has no database of the name that `other` gives."""
     point("default", dsn)

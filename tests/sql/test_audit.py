@@ -304,6 +304,7 @@ def test_the_newest_ten_thousand_stay(db: psycopg.Connection) -> None:
     assert value(db, "SELECT count(*) FROM pgqueue.audit") == 10_000
 
 
+@pytest.mark.slow
 def test_a_flood_is_removed_in_parts(db: psycopg.Connection) -> None:
     db.execute(
         "INSERT INTO pgqueue.audit_entry (at, role_oid, role, login, verb)"

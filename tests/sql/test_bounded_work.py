@@ -180,6 +180,7 @@ STATES = """
       JOIN pgqueue.queue q ON q.id = t.queue_id WHERE q.name = %s GROUP BY 1 ORDER BY 1"""
 
 
+@pytest.mark.slow
 def test_a_tick_links_and_forgets_many_dependencies_in_parts(db: psycopg.Connection) -> None:
     """100 tasks, each after the same 100. The tick looks at the task of another queue, too."""
 
@@ -205,6 +206,7 @@ def test_a_tick_links_and_forgets_many_dependencies_in_parts(db: psycopg.Connect
     assert value(db, "SELECT count(*) FROM pgqueue.dependency") == 1
 
 
+@pytest.mark.slow
 def test_a_cleaning_removes_the_latches_of_a_hundred_deleted_queues(db: psycopg.Connection) -> None:
     """A role may make and delete queues with lanes in any number, and no quota counts those that are gone."""
     names = [f"q{n}" for n in range(110)]

@@ -45,6 +45,7 @@ def called() -> Iterator[str]:
                     yield function
 
 
+@pytest.mark.slow
 def test_each_argument_has_the_type_that_its_function_wants(db: psycopg.Connection):
     wanted = rows(
         db,

@@ -296,6 +296,7 @@ def test_what_another_claim_has_now_is_left_to_it(db: psycopg.Connection) -> Non
 # --- all at once
 
 
+@pytest.mark.slow
 def test_racing_claims_renewals_and_ends(db: psycopg.Connection, connect: Connect) -> None:
     """Every message is acked once, whatever ends before its time; and nothing deadlocks."""
     ids = filled(db, 200)

@@ -736,6 +736,7 @@ def in_transactions(rng: random.Random, conn: psycopg.Connection, held: list[tup
         pass  # raw deletes lock in any order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled(range(6), keep=2))
 def test_anything_in_any_order(folded: psycopg.Connection, connect: Connect, seed: int) -> None:
     rng = random.Random(seed)

@@ -135,6 +135,7 @@ def held(db: psycopg.Connection, connect: Connect, task: tuple[int, int]) -> int
     return task[0]
 
 
+@pytest.mark.slow
 def test_awaiting_waits_a_second_at_most_and_leaves_no_lock(db: psycopg.Connection, held: int) -> None:
     before: Any = held - 64 if held > 64 else held + 64  # of another bucket
     with pytest.raises(psycopg.Error) as caught:

@@ -74,6 +74,7 @@ def test_tasks_of_a_batch_are_acked_together_and_counted_once(db, before, behind
     assert counted == (0, 0, 3 + others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1])
 def test_what_waits_for_a_batch_goes_on_by_claims_alone_in_whatever_order_its_tasks_end(db, order):
     """Open tasks far above say that the end is not near; those below do not."""
@@ -554,6 +555,7 @@ def test_a_mark_while_a_task_is_acked_is_seen(db, connect):
     assert take(db, "q")[0] == d
 
 
+@pytest.mark.slow
 def test_a_task_after_10000_tasks_is_put_in_proportion_to_one_after_1000(db: psycopg.Connection) -> None:
     ids = value(db, "SELECT pgqueue.put_many('q', (SELECT jsonb_agg(i) FROM generate_series(1, 11000) i))")
 

@@ -145,6 +145,7 @@ def worker(connect: Connect) -> psycopg.Connection:
     return connect(options="-c lock_timeout=1000")
 
 
+@pytest.mark.slow
 def test_no_tick_waits_at_a_key(
     db: psycopg.Connection, locker: psycopg.Connection, worker: psycopg.Connection, due: int
 ) -> None:

@@ -97,6 +97,7 @@ def role(owner: psycopg.Connection) -> Iterator[str]:
     owner.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
 
 
+@pytest.mark.slow
 def test_the_trap_works(planted: str) -> None:
     """A call that names no schema falls into it, or none of the tests here could fail."""
     with psycopg.connect(planted, autocommit=True) as conn:
@@ -354,6 +355,7 @@ def statements() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_each_statement_of_the_library_names_schemas() -> None:
     known = statements()
     assert len(known) > 60

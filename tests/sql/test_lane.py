@@ -378,6 +378,7 @@ def test_the_statistics_count_a_task_that_is_unblocked(db: psycopg.Connection) -
 # --- what it costs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["ready", "tried again"])
 @pytest.mark.parametrize("statistics", ["of an empty table", "of dead rows", "right"])
 def test_a_claim_costs_the_same_whatever_waits_in_a_busy_lane(
@@ -622,6 +623,7 @@ def test_what_was_put_into_a_lane_while_the_queue_was_deleted_goes_with_a_tick(
     assert checks(db) == []
 
 
+@pytest.mark.slow
 def test_a_lane_with_very_many_checks_does_not_hide_another(db: psycopg.Connection) -> None:
     """Whoever finds nothing goes through all of them. The one in z is of the put that waits there."""
     db.execute("SELECT p.id FROM generate_series(1, 2500) i, pgqueue.put('q', to_jsonb(i), lane => 'a') p")

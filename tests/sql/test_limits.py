@@ -317,6 +317,7 @@ def test_a_published_task_waits_as_well(db: psycopg.Connection) -> None:
     assert [len(taken(db)) for _ in range(3)] == [1, 0, 0]
 
 
+@pytest.mark.slow
 def test_suspects_that_a_session_refuses_hold_no_slot(db: psycopg.Connection, connect: Connect) -> None:
     limit(db, "concurrency => 2")
     db.execute("SELECT pgqueue.alter_queue('q', '{\"max_takes\": 9}')")
@@ -607,6 +608,7 @@ def test_a_lane_and_a_limit_exclude_each_other(db: psycopg.Connection) -> None:
 # --- flat
 
 
+@pytest.mark.slow
 def test_full_keys_cost_a_claim_nothing(db: psycopg.Connection) -> None:
     """The rows and pages that a claim reads are as many beside 5000 full keys as beside none."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+import pytest
 from statements import column, put, value
 
 from pgqueue import migrate
@@ -101,6 +102,7 @@ def test_listed_can_be_switched_off_and_on_again(db: psycopg.Connection) -> None
 # --- a dump that was restored on a server with fewer transactions
 
 
+@pytest.mark.slow
 def test_migrate_up_lists_tasks_of_a_server_that_was_ahead(dsn: str, db: psycopg.Connection) -> None:
     ids = [put(db, "q"), put(db, "q", delay="1 h"), put(db, "q")]
     other = put(db, "not listed")

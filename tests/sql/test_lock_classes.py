@@ -129,6 +129,7 @@ def test_no_call_waits_for_a_stranger_without_an_end(
     assert late(db, connect, stranger(), classes(db)) == []
 
 
+@pytest.mark.slow
 def test_a_wait_without_an_end_is_found(db: psycopg.Connection, connect: Connect, stranger: Connect) -> None:
     closing = {"_closing_lock": classes(db)["_closing_lock"]}
     call = "SELECT pgqueue.close_batch({batch})"

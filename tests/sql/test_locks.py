@@ -191,6 +191,7 @@ def test_a_grant_waits_for_the_log(db: psycopg.Connection) -> None:
 # --- many at once
 
 
+@pytest.mark.slow
 def test_never_two_at_once(dsn: str, db: psycopg.Connection) -> None:
     """Eight connections, each trying as fast as it can."""
     inside = [0]

@@ -338,6 +338,7 @@ def test_a_role_that_takes_from_other_queues_is_named_only_where_no_role_may_tak
         assert theirs in why(db, "new")["no right"]
 
 
+@pytest.mark.slow
 def test_a_page_of_taken_tasks_reads_no_more_tasks_than_it_has(db: psycopg.Connection) -> None:
     """The takes are sorted, which needs an index that would cost each claim. Their tasks are not read, also where a
     filter lets all of them pass."""

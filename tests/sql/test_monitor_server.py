@@ -43,6 +43,7 @@ def test_tables_have_sizes_and_limits(db: psycopg.Connection) -> None:
     assert set(column(db, "SELECT name FROM pgqueue.tables")) == set(column(db, ours))
 
 
+@pytest.mark.slow
 def test_tables_know_when_autovacuum_is_due(db: psycopg.Connection, connect: Connect) -> None:
     holder = connect(autocommit=False)  # so that no autovacuum of the server's can make it untrue
     holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -97,6 +98,7 @@ def test_another_database_does_not_hold_back_vacuum_here(db: psycopg.Connection,
 # --- health
 
 
+@pytest.mark.slow
 def test_a_transaction_that_holds_up_others_is_named(
     db: psycopg.Connection, watcher: psycopg.Connection, connect: Connect
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_transaction_that_holds_up_others_is_named(
     assert health(watcher, "held_up") == ("ok", 0, "")
 
 
+@pytest.mark.slow
 def test_waits_outside_of_the_schema_are_none_of_pgqueues(db: psycopg.Connection, connect: Connect) -> None:
     holder, other = connect(autocommit=False), connect()
     db.execute("CREATE TABLE public.elsewhere (n int PRIMARY KEY)")
@@ -200,6 +203,7 @@ def new(pg_server: Server, pg_template: str) -> Iterator[psycopg.Connection]:
     pg_server.drop(name)
 
 
+@pytest.mark.slow
 def test_dead_rows_beyond_what_vacuum_should_leave(new: psycopg.Connection) -> None:
     new.execute("ALTER TABLE pgqueue.lane_check SET (autovacuum_enabled = off)")
     new.execute("INSERT INTO pgqueue.lane_check (queue_id, lane) SELECT 0, '' FROM generate_series(1, 20000)")

@@ -237,6 +237,7 @@ def test_a_set_with_a_version_waits_and_then_refuses(db: psycopg.Connection, con
     assert outcome.result() == [("version", 1)]
 
 
+@pytest.mark.slow
 def test_creators_and_deleters_do_not_deadlock(db: psycopg.Connection, connect: Connect) -> None:
     """Of one parent and its children, as fast as they can: nobody gets an error, and the tree stays whole."""
 
@@ -318,6 +319,7 @@ def test_an_ephemeral_node_opens_a_session_if_there_is_none(db: psycopg.Connecti
     assert value(conn, "SELECT pgqueue.own_session()") == value(db, "SELECT id FROM pgqueue.sessions")
 
 
+@pytest.mark.slow
 def test_ephemeral_nodes_go_with_close(db: psycopg.Connection, connect: Connect) -> None:
     conn, listener = connect(), connect()
     create(db, "/a")

@@ -167,6 +167,7 @@ STORES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", sampled([*STORES], keep=4))
 def test_data_that_is_too_large(used: psycopg.Connection, call: str) -> None:
     state, message = fails(used, "SELECT pgqueue." + STORES[call].format(HUGE))

@@ -58,6 +58,7 @@ def locked(aim: Victim, *names: str) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_refused_call_has_locked_anything(aim: Victim) -> None:
     found = locked(aim)
     assert len(found) > 30  # refusals by the table of privileges; the others have no EXECUTE, and did not begin
@@ -84,6 +85,7 @@ def waits(aim: Victim) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_call_without_the_right_waits_for_the_victim(aim: Victim) -> None:
     """What is not refused by _refuse is seen here."""
     assert waits(aim) == set()

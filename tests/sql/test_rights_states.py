@@ -179,6 +179,7 @@ def test_no_call_notifies_of_a_task_of_another_role(aim: Aim, kind: str) -> None
     assert aim.before - aim.victim.rows() - aim.worked == set()
 
 
+@pytest.mark.slow
 def test_what_a_call_notifies_is_found(aim: Aim) -> None:
     told = "BEGIN PERFORM pg_notify('pgqueue:task:' || delete_batch.id, '');"
     with replaced(aim.victim.owner, "delete_batch", "BEGIN", told):

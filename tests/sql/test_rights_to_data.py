@@ -109,6 +109,7 @@ def aim(shared: str) -> Iterator[Aim]:
         yield Aim(made, [id for (id,) in sorted(ids.fetchall())])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_shows_data_to_a_role_that_may_not_look(aim: Aim, kind: str) -> None:
     shown, ends = aim.seen(kind)
@@ -159,6 +160,7 @@ def test_what_does_not_ask_for_the_queue_is_found(aim: Aim, planted: str) -> Non
         owner.execute(f"DROP {what} pgqueue.planted")
 
 
+@pytest.mark.slow
 def test_without_its_question_predecessors_is_found(aim: Aim) -> None:
     """The result of a finished task of another queue, through a link that was made when the role might look."""
     with replaced(aim.victim.owner, "predecessors", "CASE WHEN q.guarded", "CASE WHEN false"):

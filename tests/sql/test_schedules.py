@@ -209,6 +209,7 @@ def test_a_limit_that_another_server_keeps_keeps_the_occurrence(s: psycopg.Conne
     assert fire(s, revision, at)[0] == "fired"
 
 
+@pytest.mark.slow
 def test_a_long_transaction_with_the_key_holds_up_the_schedule_for_a_second(
     db: psycopg.Connection, connect: Connect
 ) -> None:

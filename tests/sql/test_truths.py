@@ -62,6 +62,7 @@ def calls(types: list[str]) -> Iterator[str]:
         yield ", ".join(arguments)
 
 
+@pytest.mark.slow
 def test_a_function_that_returns_a_boolean_never_returns_null(conn: psycopg.Connection) -> None:
     found = rows(
         conn,
