@@ -32,6 +32,7 @@ def serving(dsn, *options, listen="127.0.0.1:0", **kept):
         yield process, found[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_and_its_jobs_are_ready(dsn, blocking, number):
     queue = blocking().queue("default")
@@ -49,6 +50,7 @@ async def test_a_signal_ends_it_and_its_jobs_are_ready(dsn, blocking, number):
         await waiter.close()
 
 
+@pytest.mark.slow
 async def test_the_jobs_of_a_server_that_is_killed_are_ready_within_a_second(dsn, awaiting):
     queue = awaiting().queue("default")
 
@@ -70,6 +72,7 @@ async def test_the_jobs_of_a_server_that_is_killed_are_ready_within_a_second(dsn
     await soon_enough(killed, within=1.0)
 
 
+@pytest.mark.slow
 async def test_sigusr1_begins_the_drain_mode(dsn):
     with serving(dsn) as (process, port):
         bean = await Bean.connect(int(port))
@@ -81,6 +84,7 @@ async def test_sigusr1_begins_the_drain_mode(dsn):
         await bean.close()
 
 
+@pytest.mark.slow
 def test_it_listens_at_a_socket_of_the_file_system(dsn, tmp_path):
     path = tmp_path / "socket"
     with serving(dsn, "--max-job-size", "10", listen=f"unix:{path}") as (process, where):

@@ -176,6 +176,7 @@ async def test_no_time_to_run_is_a_second(bean):
     assert (await bean.stats(f"stats-job {id}"))["ttr"] == "1"
 
 
+@pytest.mark.slow
 async def test_deadline_soon(connect, monkeypatch):
     """The margin of 59 seconds leaves time for the commands after the warning."""
     one, other = await connect(), await connect()
@@ -338,6 +339,7 @@ async def test_the_drain_mode_refuses_puts_alone(bean, server):
     assert (await bean.stats())["draining"] == "true"
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_holds_up_nobody(connect):
     slow, other = await connect(), await connect()
     id = await other.put(b"y" * 65535)
@@ -369,6 +371,7 @@ async def test_one_connection_too_many(client):
     await server.close()
 
 
+@pytest.mark.slow
 async def test_a_lost_database(bean, client, connect, pg_server, dsn):
     waiter = await connect()
     waiter.send(b"reserve\r\n")
@@ -465,6 +468,7 @@ async def test_the_number_of_watched_tubes_is_limited(bean):
     assert await bean("watch 7") == b"WATCHING %d\r\n" % connection.WATCHED
 
 
+@pytest.mark.slow
 async def test_a_connection_that_closes_while_the_database_is_away(bean, client, connect, pg_server, dsn):
     other = await connect()
     id = await bean.put(ttr=600)
@@ -484,6 +488,7 @@ async def test_half_a_job_is_none(bean, connect):
     assert await other("peek-ready") == b"NOT_FOUND\r\n"
 
 
+@pytest.mark.slow
 async def test_more_connections_than_the_pool_has_put_and_delete_at_the_same_time(connect):
     beans = [await connect() for _ in range(100)]
 

@@ -54,6 +54,7 @@ def table(conn):
 # --- add
 
 
+@pytest.mark.slow
 def test_add_numbers_the_servers_and_copies_the_table_to_all(command, dsns, dbs):
     for number, dsn in enumerate(dsns, 1):
         assert command.lines("cluster", "add", dsn) == [f"server {number} is in the cluster"]
@@ -62,12 +63,14 @@ def test_add_numbers_the_servers_and_copies_the_table_to_all(command, dsns, dbs)
     assert [value(db, "SELECT pgqueue.server_number()") for db in dbs] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_add_installs_the_schema(cluster, dbs, dsns, empty_dsn, without_password):
     assert cluster.lines("cluster", "add", without_password(empty_dsn)) == ["server 4 is in the cluster"]
     with pgqueue.Client(empty_dsn) as client:
         assert client.queue("q").put(1).id >> 43 == 4
 
 
+@pytest.mark.slow
 def test_a_server_with_tasks_begins_a_cluster_as_server_0(command, dbs, dsns):
     value(dbs[0], "SELECT id FROM pgqueue.put('q', '1')")
     command.lines("cluster", "add", dsns[0])
@@ -75,6 +78,7 @@ def test_a_server_with_tasks_begins_a_cluster_as_server_0(command, dbs, dsns):
     assert table(dbs[1]) == [(0, "active", True), (1, "active", False)]
 
 
+@pytest.mark.slow
 def test_a_server_with_tasks_cannot_join_a_cluster(command, dbs, dsns):
     command.lines("cluster", "add", dsns[0])
     value(dbs[1], "SELECT id FROM pgqueue.put('q', '1')")
@@ -82,6 +86,7 @@ def test_a_server_with_tasks_cannot_join_a_cluster(command, dbs, dsns):
     assert table(dbs[0]) == [(1, "active", True)]
 
 
+@pytest.mark.slow
 def test_add_gives_a_server_another_dsn(cluster, dbs, dsns):
     cluster.lines("cluster", "add", make_conninfo(dsns[1], application_name="moved"))
     assert column(dbs[2], "SELECT dsn FROM pgqueue.servers() WHERE dsn ~ 'moved'") != []
@@ -97,6 +102,7 @@ def test_a_dsn_with_a_password_is_refused_and_not_shown(command, dsns, option):
     assert "has a password" in command.fails(1, "cluster", "add", dsns[0], "--listen-dsn", "postgresql://a:xyzzy@h/d")
 
 
+@pytest.mark.slow
 def test_a_server_whose_number_is_anothers_is_refused_by_both_names(cluster, dbs, dsns, empty_dsn, without_password):
     migrate.up(empty_dsn, server=2)
     line = cluster.fails(1, "cluster", "add", without_password(empty_dsn))
@@ -116,6 +122,7 @@ def test_a_server_without_a_cluster_has_no_status(command):
 # --- status
 
 
+@pytest.mark.slow
 def test_status_shows_each_server(cluster, dbs, dsns):
     value(dbs[1], "SELECT id FROM pgqueue.put('q', '1')")
     found = cluster.json("cluster", "status")
@@ -147,6 +154,7 @@ def test_status_comes_from_any_server_while_the_home_server_is_away(cluster, dbs
 # --- drain and remove
 
 
+@pytest.mark.slow
 def test_a_server_is_drained_emptied_and_removed(cluster, dbs):
     assert "a server is drained before it is removed" in cluster.fails(1, "cluster", "remove", "3")
     cluster.lines("cluster", "drain", "3")
@@ -185,6 +193,7 @@ def test_an_unknown_server_is_refused(cluster):
     assert cluster("cluster", "drain", "1024").returncode == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_gets_the_table_later_and_is_named(cluster, dbs, dsns):
     dbs[0].execute("SELECT pgqueue.add_server(3, %s)", [down(dsns[2])])
     assert "server 3 has no copy of version 5" in cluster("cluster", "drain", "2").stderr
@@ -195,6 +204,7 @@ def test_a_server_that_is_away_gets_the_table_later_and_is_named(cluster, dbs, d
 # --- on all servers or on none
 
 
+@pytest.mark.slow
 def test_migrate_goes_on_after_a_migration_that_was_cut_off(cluster, dbs):
     assert cluster.lines("cluster", "migrate") == [
         f"server {number} is at version {migrate.status(conninfo(dbs[0])).head}" for number in (2, 3, 1)
@@ -235,6 +245,7 @@ def test_grant_gives_rights_on_each_server(cluster, dbs):
         dbs[0].execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
+@pytest.mark.slow
 def test_move_empties_a_draining_server(cluster, dbs):
     dbs[1].execute("SELECT pgqueue.put('q', to_jsonb(n), key => 'k' || n) FROM generate_series(1, 30) n")
     dbs[1].execute("SELECT pgqueue.put('other', '1')")

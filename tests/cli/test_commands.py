@@ -106,6 +106,7 @@ def test_version():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"pgqueue, version {pgqueue.__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_the_installed_command_is_the_module():
     program = shutil.which("pgqueue", path=os.pathsep.join([str(Path(sys.executable).parent), os.defpath]))
     assert program
@@ -192,6 +193,7 @@ def test_a_revision_that_is_none(empty_dsn, arguments):
 # --- worker
 
 
+@pytest.mark.slow
 def test_the_client_is_named_client_by_default(apps, dsn):
     text = (
         "import pgqueue, signal\n"
@@ -217,6 +219,7 @@ def test_the_environment_names_the_database(apps, dsn, empty_dsn):
 # --- migrate
 
 
+@pytest.mark.slow
 def test_migrate_up_numbers_the_server(empty_dsn):
     done = invoke("--dsn", empty_dsn, "migrate", "up", "--server", "3")
     assert (done.returncode, done.stdout) == (0, "created schema pgqueue at version 0001\nthis is server 3\n")
@@ -226,6 +229,7 @@ def test_migrate_up_numbers_the_server(empty_dsn):
     assert invoke("--dsn", empty_dsn, "migrate", "up", "--server", "1024").returncode == 2
 
 
+@pytest.mark.slow
 def test_migrate_up_status_and_down(empty_dsn):
     def call(*arguments: str) -> tuple[int, str]:
         done = invoke("--dsn", empty_dsn, "migrate", *arguments)
@@ -241,6 +245,7 @@ def test_migrate_up_status_and_down(empty_dsn):
     assert call("up", "--revision", "0001") == (0, "created schema pgqueue at version 0001\n")
 
 
+@pytest.mark.slow
 def test_migrate_down_does_not_lose_tasks_unless_forced(dsn):
     with pgqueue.Client(dsn) as client:
         client.queue("q").put(1)
@@ -252,6 +257,7 @@ def test_migrate_down_does_not_lose_tasks_unless_forced(dsn):
     assert invoke("--dsn", dsn, "migrate", "status").returncode == 1
 
 
+@pytest.mark.slow
 def test_migrate_sql_is_what_psql_would_run(empty_dsn):
     done = invoke("migrate", "sql")
     assert (done.returncode, done.stderr) == (0, "")
@@ -262,6 +268,7 @@ def test_migrate_sql_is_what_psql_would_run(empty_dsn):
     assert down.stdout.strip() == migrate.sql("0001:base", down=True).strip()
 
 
+@pytest.mark.slow
 def test_migrate_sql_into_a_pipe_that_closes():
     with started("migrate", "sql", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
@@ -325,6 +332,7 @@ def test_server_start_status_dsn_and_stop(home):
     assert status()["running"] == "no"
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_ends_it_quietly():
     """As in `pgqueue ... | head`: what is still in the buffer must not fail at the interpreter's end."""
     ours, theirs = os.pipe()

@@ -40,6 +40,7 @@ def get(address, path="", **headers):
             return error.code, error.read().decode()
 
 
+@pytest.mark.slow
 def test_it_serves_the_pages_on_loopback_until_a_signal(dsn, blocking):
     client = blocking()
     client.create_queue("mail")
@@ -54,6 +55,7 @@ def test_it_serves_the_pages_on_loopback_until_a_signal(dsn, blocking):
         assert process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_read_only_has_no_buttons(dsn, blocking):
     client = blocking()
     client.create_queue("mail")
@@ -61,6 +63,7 @@ def test_read_only_has_no_buttons(dsn, blocking):
         assert 'method="post"' not in get(address, "queue?name=mail")[1]
 
 
+@pytest.mark.slow
 def test_beyond_loopback_it_needs_a_password(dsn):
     refused = invoke("dashboard", "--host", "0.0.0.0", "--port", "0", PGQUEUE_DSN=dsn)
     assert "--password-hash" in failed(refused, 2)

@@ -110,6 +110,7 @@ def test_the_standard_library_is_without_what_is_installed_in_it():
     assert not [path for path in files if "/site-packages/" in path or "/__pycache__/" in path]
 
 
+@pytest.mark.slow
 def test_in_plain_lines(dsn, folder):
     done = run("--dsn", dsn, "demo", "--folder", folder, "--no-kill", "--seconds", "0")
     assert (done.returncode, done.stderr) == (0, "")
@@ -176,6 +177,7 @@ def screen(dsn: str, folder: Path, width: int, *options: str, **settings: str) -
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 100])
 def test_a_bar_on_a_terminal(dsn, small, width):
     output = screen(dsn, small, width)
@@ -187,6 +189,7 @@ def test_a_bar_on_a_terminal(dsn, small, width):
     assert [line for line in lines if len(line) > width and not any(word in line for word in unbroken)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"TERM": "dumb"}, {"NO_COLOR": "1"}], ids=["dumb", "no colour"])
 def test_no_colours_on_a_terminal(dsn, small, settings):
     output = screen(dsn, small, 80, **settings)
@@ -194,6 +197,7 @@ def test_no_colours_on_a_terminal(dsn, small, settings):
     assert b"\033" not in output or "TERM" not in settings
 
 
+@pytest.mark.slow
 def test_its_output_may_end_early(dsn, small):
     """As in `pgqueue demo | head -1`."""
     with started("--dsn", dsn, "demo", "--folder", small, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -203,6 +207,7 @@ def test_its_output_may_end_early(dsn, small):
         assert process.stderr.read() == b""  # at the end of the file: its workers have ended too
 
 
+@pytest.mark.slow
 def test_without_a_worker_to_kill_it_fails(dsn, tmp_path, monkeypatch):
     """Of one file the worker has acked the task as a rule before the demo can kill it, but not always."""
     monkeypatch.setattr("pgqueue.demo.holder", lambda *given: None)
@@ -215,6 +220,7 @@ def test_without_a_worker_to_kill_it_fails(dsn, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_work_ends_it(dsn, small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("broken")
     (folder / "sitecustomize.py").write_text(
@@ -225,6 +231,7 @@ def test_a_worker_that_cannot_work_ends_it(dsn, small, tmp_path_factory):
     assert re.fullmatch(r"Error: worker \d+ ended with exit code 1: .*broken on purpose\n", done.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_its_workers(dsn, small, number):
     with started("--dsn", dsn, "demo", "--folder", small, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -236,6 +243,7 @@ def test_a_signal_ends_it_and_its_workers(dsn, small, number):
         eventually(lambda pid=pid: not alive(pid))
 
 
+@pytest.mark.slow
 def test_its_workers_end_with_it_when_it_is_killed(dsn, small):
     with started("--dsn", dsn, "demo", "--folder", small, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         children = eventually(lambda: len(found := workers(process.pid)) == 2 and found)
@@ -244,6 +252,7 @@ def test_its_workers_end_with_it_when_it_is_killed(dsn, small):
     eventually(lambda: not [pid for pid in children if alive(pid)])
 
 
+@pytest.mark.slow
 def test_two_demos_keep_off_each_other(dsn, db, folder):
     db.execute("SELECT pg_advisory_lock(%s)", [demo.LOCK])
     done = run("--dsn", dsn, "demo", "--folder", folder)
@@ -258,12 +267,14 @@ def test_what_an_earlier_demo_left_is_put_away(dsn, db, folder):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_folder_without_files(dsn, tmp_path):
     done = run("--dsn", dsn, "demo", "--folder", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"Error: there are no files to read in {tmp_path}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["nowhere", "a-file"])
 def test_a_wrong_folder(dsn, tmp_path, wrong):
     (tmp_path / "a-file").touch()
@@ -272,6 +283,7 @@ def test_a_wrong_folder(dsn, tmp_path, wrong):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -74,6 +74,7 @@ def test_a_forwarded_task_is_in_the_other_queue_with_its_data(command):
     command.fails(4, "forward", first, "next", "--claim", claim)
 
 
+@pytest.mark.slow
 def test_results_and_progress_are_seen_by_others(command):
     (first, second), claim = claimed(command, "1", "2")
     assert command.lines("progress", first, "50", "--claim", claim) == []

@@ -101,6 +101,7 @@ CALLS = {
 OTHERS = {"alerts", "graphite", "metrics", "worker", "job put", "cluster grant"}
 
 
+@pytest.mark.slow
 def test_the_commands_that_make_their_queue_are_those_of_the_page(dsn: str, db: psycopg.Connection):
     command, made = Commands(dsn), set[str]()
     command.lines("create-exchange", "exchange")

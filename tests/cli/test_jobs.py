@@ -136,6 +136,7 @@ def test_what_is_wrong_puts_nothing(
     assert db.execute("SELECT FROM pgqueue.tasks").fetchone() is None
 
 
+@pytest.mark.slow
 def test_a_worker_serves_the_queues_that_it_is_told(app: Path, dsn: str, db: psycopg.Connection) -> None:
     for queue, name in (("mail", "send"), ("reports", "report"), ("mail", "send")):
         args: dict[str, Any] = {"to": "ada"} if name == "send" else {}

@@ -88,6 +88,7 @@ def test_lines_that_are_too_wide_do_not_push_the_first_ones_off_the_screen():
     ]
 
 
+@pytest.mark.slow
 def test_watch_redraws_in_place_and_ends_with_the_last_look(terminal, blocking):
     queue = blocking().queue("mail")
     queue.put(1)
@@ -103,6 +104,7 @@ def test_watch_redraws_in_place_and_ends_with_the_last_look(terminal, blocking):
     assert "Aborted" not in watch.seen
 
 
+@pytest.mark.slow
 def test_ids_on_a_terminal_can_be_typed_again(terminal, db):
     db.execute("SELECT setval('pgqueue.task_id_seq', 1234566)")
     db.execute("SELECT pgqueue.put('mail', '1')")
@@ -111,6 +113,7 @@ def test_ids_on_a_terminal_can_be_typed_again(terminal, db):
     eventually(lambda: shown.shows("1234567 "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["status", "nodes"])
 def test_a_value_that_is_wider_than_the_terminal_has_a_line_for_each_member(terminal, command, verb):
     value = {"pages": [*range(20)], "servers": ["alpha.example.org", "beta.example.org"], "n": None}
@@ -125,6 +128,7 @@ def test_a_value_that_is_wider_than_the_terminal_has_a_line_for_each_member(term
     assert [line.split(":")[0].strip(' "') for line in shown.seen.splitlines()[1:-1]] == [*json.loads(shown.seen)]
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_one_table_below_the_other(terminal, blocking):
     blocking().queue("mail").put(1)
     watch = terminal("stats", "--watch", "--interval", "0.05", TERM="dumb")
@@ -134,6 +138,7 @@ def test_a_dumb_terminal_gets_one_table_below_the_other(terminal, blocking):
     assert "\x1b" not in watch.seen
 
 
+@pytest.mark.slow
 def test_a_question_at_a_terminal(terminal, blocking):
     queue = blocking().queue("mail")
     queue.put_many([1, 2])
@@ -144,12 +149,14 @@ def test_a_question_at_a_terminal(terminal, blocking):
     assert queue.stats()["total"] == 0
 
 
+@pytest.mark.slow
 def test_put_at_a_terminal_does_not_wait_for_lines(terminal):
     put = terminal("put", "mail", TERM="dumb")
     assert put.end() == 2
     eventually(lambda: put.shows("give DATA, or JSON lines on standard input"))
 
 
+@pytest.mark.slow
 def test_put_at_a_terminal_reads_lines_if_asked_to(terminal, blocking):
     put = terminal("put", "mail", "-", TERM="dumb")
     put.type("[1]\n\x04")  # Ctrl-D at the beginning of a line ends it
@@ -184,6 +191,7 @@ def test_ctrl_c_while_it_waits(command, monkeypatch, line):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_lines(dsn, blocking):
     queue = blocking().queue("q")
     process = subprocess.Popen(

@@ -72,6 +72,7 @@ def end_connections(client):
     client.shell.run(Call(text, (), lambda rows: rows[0][0]))
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_that_of_the_command(dsn):
     for verb in ("lock", "elect"):
         done = run("--dsn", dsn, verb, "nightly", "--", "sh", "-c", 'echo "$PGQUEUE_FENCE"; exit 5')
@@ -126,6 +127,7 @@ def test_a_killed_pgqueue_frees_the_lock_and_ends_the_command(dsn, client, writt
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_lost_connection_ends_the_command_and_is_code_4(dsn, client, written):
     with waiting("lock", dsn, written) as process:
         pid = held(written)

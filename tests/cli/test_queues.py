@@ -204,6 +204,7 @@ def role(dsn, db):
         yield roles()
 
 
+@pytest.mark.slow
 def test_grants_are_listed_and_revoked(command, role):
     command.lines("grant", role, "put", "take")
     command.lines("grant", role, "look", "--pattern", "mail.*")
@@ -275,6 +276,7 @@ def test_list_is_for_people(command, one_of_each):
     assert [line[at:] for line in (buried, ready)] == ['{"b": 1}', '"r"']
 
 
+@pytest.mark.slow
 def test_list_is_for_scripts(command, one_of_each):
     tasks = sorted(command.json("list", "q"), key=lambda task: task["id"])
     assert {task["state"]: task["id"] for task in tasks} == one_of_each
@@ -399,6 +401,7 @@ def test_no_schema_and_no_server(empty_dsn, line):
     assert failed(invoke("--dsn", nowhere, *arguments), 1).startswith("cannot connect to PostgreSQL (host=127.0.0.1")
 
 
+@pytest.mark.slow
 def test_tasks_are_listed_kicked_cancelled_deleted_and_released_by_a_filter(command, queue):
     for n in range(6):
         queue.put({"job": "odd" if n % 2 else "even", "args": {}})

@@ -67,6 +67,7 @@ def test_a_delete_asks_first(command: Commands) -> None:
     assert len(command.json("schedule", "list")) == 1
 
 
+@pytest.mark.slow
 def test_a_clock_fires_until_a_signal(dsn: str, command: Commands, db: psycopg.Connection) -> None:
     command.lines("schedule", "set", "s", "q", "1", "--every", "1")
     process: Any

@@ -287,6 +287,7 @@ def test_a_wrong_command_line_asks_nothing_of_a_server(line, said):
 # --- a pop
 
 
+@pytest.mark.slow
 def test_a_pop_prints_and_acks(command, queue, blocking):
     queue.put_many([{"n": 1}, {"n": 2}])
     blocking().queue("r").put("r", priority=-1)

@@ -58,6 +58,7 @@ def test_a_queue_with_a_limit_and_no_worker_and_a_flow(command, blocking):
     assert f"flows: {FLOWS.said[:-1]}: for other tasks. " in text
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_breaks_its_lines_between_words(terminal, command, blocking, db):
     queue = blocking().queue("thumbnails-of-uploaded-pictures")
     queue.put(1)
@@ -110,6 +111,7 @@ def test_a_database_that_is_absent_ends_it_at_once():
     assert "Connection refused" in failed(invoke("--dsn", "postgresql://127.0.0.1:1/x", "top"), 1)
 
 
+@pytest.mark.slow
 def test_it_redraws_in_place_and_ctrl_c_ends_it(terminal, blocking):
     queue = blocking().queue("mail")
     queue.put(1)

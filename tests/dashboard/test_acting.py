@@ -47,6 +47,7 @@ def test_an_option_of_a_queue_is_set(visitor, client, option, given, value):
     assert getattr(client.queue("mail").info(), option) == value
 
 
+@pytest.mark.slow
 def test_failures_are_retried_by_job_and_error(visitor, client):
     buried(client, 3)
     buried(client, 2, error="timed out")
@@ -108,6 +109,7 @@ def test_a_queue_is_emptied(visitor, client):
     assert client.queue("mail").stats()["total"] == 0
 
 
+@pytest.mark.slow
 def test_one_task_is_retried_cancelled_deleted_and_put_again(visitor, client):
     first, second, third, fourth = buried(client, 4)
     visitor.acted("kick", id=first.id)

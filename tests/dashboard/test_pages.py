@@ -45,6 +45,7 @@ def test_the_overview_names_what_is_wrong_with_the_remedy(visitor, client):
     assert "act?queue=mail&amp;do=resume" in page
 
 
+@pytest.mark.slow
 def test_the_overview_searches_queues_and_shows_them_page_by_page(visitor, db):
     db.execute("SELECT pgqueue.create_queue('q' || lpad(n::text, 3, '0')) FROM generate_series(1, 120) n")
     first = visitor.page()
@@ -146,6 +147,7 @@ def test_tasks_are_filtered_by_key_lane_and_data(visitor, client):
     assert 'value="{&#34;n&#34;: 2}"' in visitor.page("tasks", queue="mail", contains='{"n": 2}')
 
 
+@pytest.mark.slow
 def test_a_search_that_takes_too_long_can_go_on(visitor, client, monkeypatch):
     monkeypatch.setattr(tasks, "FROM_SEARCH", tasks.FROM_SEARCH.replace("after =>", "within => '0', after =>"))
     client.queue("mail").put_many([{"n": n, "text": f"number {n}"} for n in range(30)])
@@ -297,6 +299,7 @@ def test_schedules_have_their_next_times_in_both_zones(visitor, client):
     assert "&#34;pages&#34;: 7" in visitor.page("schedule", name="nightly")
 
 
+@pytest.mark.slow
 def test_limits_batches_locks_nodes_and_routing_are_listed(visitor, client):
     client.create_queue("mail")
     client.limits.set("mail", concurrency=2)
@@ -372,6 +375,7 @@ def test_times_are_exact_in_the_page(visitor, client):
     assert abs((datetime.fromisoformat(shown) - before).total_seconds()) < 30
 
 
+@pytest.mark.slow
 def test_a_role_that_may_only_monitor_is_told_why_data_is_missing(open_dashboard, client, db, watcher_dsn):
     task = client.queue("mail").put("the secret", key="the key")
     visitor = open_dashboard(watcher_dsn)

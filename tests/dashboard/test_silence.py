@@ -75,6 +75,7 @@ async def test_a_connection_whose_request_does_not_come_is_ended(sent: bytes) ->
         writer.close()
 
 
+@pytest.mark.slow
 async def test_a_long_answer_goes_on() -> None:
     async with serving() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -83,6 +84,7 @@ async def test_a_long_answer_goes_on() -> None:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_slow_requests_one_after_another_are_answered() -> None:
     async with serving(Patient) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

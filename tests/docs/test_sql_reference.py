@@ -19,6 +19,7 @@ def test_the_page_is_what_the_catalogue_says(db: psycopg.Connection) -> None:
     assert sqlreference.PAGE.read_text("utf-8") == sqlreference.page(db)
 
 
+@pytest.mark.slow
 def test_the_examples_run_in_their_order(db: psycopg.Connection) -> None:
     """Each names its function or view, no answer tells of a problem, and each that settles had something to settle."""
     for section in sqlreference.sections():

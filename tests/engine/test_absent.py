@@ -70,6 +70,7 @@ def test_a_call_waits_as_long_as_connect_timeout_and_names_the_reason(absent):
             assert 0.1 < took() < 5
 
 
+@pytest.mark.slow
 def test_a_server_that_is_starting_is_absent(attempts, caplog):
     with refusing(*STARTING) as starting, pgqueue.Client(starting, connect_timeout=30) as client:
         with ThreadPoolExecutor(1) as threads:
@@ -92,6 +93,7 @@ def test_what_a_server_refuses_is_told_at_once(sqlstate):
     assert took() < 30
 
 
+@pytest.mark.slow
 def test_many_threads_wait_for_a_server_with_the_attempts_of_one(absent, attempts):
     with pgqueue.Client(absent.dsn, connect_timeout=30) as client, ThreadPoolExecutor(30) as threads:
         took = Stopwatch()

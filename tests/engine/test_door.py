@@ -125,6 +125,7 @@ def test_a_database_that_is_read_only_by_default(dsn, db, call):
     one_error("default_transaction_read_only is on.*ALTER ROLE", dsn, call, NotRunning, connect_timeout=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
 def test_databases_of_other_encodings_work(pg_server: Server, encoding: str):
     name = f"pgqueue_test_{encoding.lower()}_{os.getpid()}"

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.once
 CHILDREN = 3
 
 
+@pytest.mark.slow
 def test_every_child_of_a_forking_script_works(dsn, db):
     command = [sys.executable, str(PROGRAMS / "forking.py"), dsn, str(CHILDREN)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)

@@ -124,6 +124,7 @@ async def test_a_connection_that_comes_as_its_caller_is_cancelled_is_not_lost(aw
     assert (await queue.put(1)).state == "ready"
 
 
+@pytest.mark.slow
 async def test_an_interrupt_at_the_end_of_a_pipeline_writes_nothing(dsn):
     """The connection is closed, since a cancel of the statement would not end the pipeline. psycopg's generator, which
     has not sent the end of it, tries to do so as it is closed. An error that is written to stderr fails a test."""

@@ -45,6 +45,7 @@ def test_a_client_and_its_mirror_are_one(blocking: Callable[..., pgqueue.Client]
     assert client.aio.shell.core.label == client.shell.core.label
 
 
+@pytest.mark.slow
 def test_the_first_client_of_a_process_has_no_number() -> None:
     """Nor has the first one that a forked child makes; a client from before the fork is numbered there by its use."""
     program = """

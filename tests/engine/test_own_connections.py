@@ -163,6 +163,7 @@ async def test_data_of_all_kinds_is_put_and_taken(shell):
             assert (await queue.take(0)).data == data
 
 
+@pytest.mark.slow
 def test_eight_megabytes_both_ways_while_the_server_talks(blocking):
     """The server sends notices before it has read everything, so both ends have much to send at the same time."""
     with lent(blocking()) as conn:

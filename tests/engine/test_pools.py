@@ -118,6 +118,7 @@ async def test_a_pool_that_is_used_up_says_so(shell, db, connect):
     await first
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_slow_to_connect_is_not_taken_for_a_pool_that_is_used_up(shell, dsn):
     with proxy(dsn) as network:
         client = shell.client(network.dsn)
@@ -190,6 +191,7 @@ assert client.queue("q").take(30).data == 1
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_close_its_client_ends_without_a_word(dsn):
     """Else, from Python 3.13 on, the pool's end waits for five seconds for each of its threads, and says so."""
     done = subprocess.run([sys.executable, "-c", NEVER_CLOSED, dsn], capture_output=True, text=True, timeout=60)

@@ -72,6 +72,7 @@ async def test_a_first_take_leaves_a_connection_for_the_first_ack(shell, role, c
     await task.ack()
 
 
+@pytest.mark.slow
 async def test_a_take_that_waits_is_woken_at_a_limit(shell, role):
     role.allow(2)
     queue = shell.client(role.dsn).queue("q")
@@ -81,6 +82,7 @@ async def test_a_take_that_waits_is_woken_at_a_limit(shell, role):
         assert (await take).data == number
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_two_are_enough_for_threads_and_asyncio_together(role):
     role.allow(2)
@@ -98,6 +100,7 @@ def test_two_are_enough_for_threads_and_asyncio_together(role):
         asyncio.run(both())
 
 
+@pytest.mark.slow
 async def test_one_connection_is_enough_to_put_and_a_take_says_what_it_needs(shell, role):
     role.allow(1)
     client = shell.client(role.dsn)

@@ -85,6 +85,7 @@ def test_many_clients_work_as_often_as_one(blocking: Blocking, db: psycopg.Conne
     assert a_second < 16  # one client: 4.4; 16 clients, each for itself: 71
 
 
+@pytest.mark.slow
 def test_a_client_that_is_alone_does_not_ask(blocking: Blocking, db: psycopg.Connection) -> None:
     blocking().shell.core.listener()
     eventually(lambda: value(db, "SELECT last_value > 1 FROM pgqueue.last_sweep"))  # until then it asks
@@ -173,6 +174,7 @@ def test_any_clients_may_stop_die_or_lose_their_connection(
     in_time(lambda: comes_back(connect, db), within=0.5)
 
 
+@pytest.mark.slow
 def test_a_backend_that_hangs_stops_no_other_client(
     blocking: Blocking, db: psycopg.Connection, connect: Connect
 ) -> None:
@@ -316,6 +318,7 @@ def test_a_stamp_in_the_future_counts_as_none(db: psycopg.Connection) -> None:
     assert known(db) == (False, False)
 
 
+@pytest.mark.slow
 def test_queues_are_told_to_be_used_only_where_one_may_expire(
     blocking: Blocking, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

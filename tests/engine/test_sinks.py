@@ -87,6 +87,7 @@ def test_no_command_prints_what_a_terminal_obeys(command: Commands, stranger: St
             assert {row["queue"] for row in rows} == {stranger.text}  # the same value, in escapes
 
 
+@pytest.mark.slow
 @everything
 def test_taking_commands(command: Commands, stranger: Stranger) -> None:
     claimed = command("take", stranger.text, "--timeout", "0")

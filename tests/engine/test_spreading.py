@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ def loads(made, servers):
     return [sum(server in mine for mine in made.values()) for server in servers]
 
 
+@pytest.mark.slow
 @given(names, salts, counts)
 def test_every_server_is_served_and_the_load_is_even(members, servers, k):
     made = spread(members, servers, k)
@@ -28,6 +30,7 @@ def test_every_server_is_served_and_the_load_is_even(members, servers, k):
     assert max(loads(made, servers)) - min(loads(made, servers)) <= 1
 
 
+@pytest.mark.slow
 @given(names, salts, counts, st.randoms(use_true_random=False))
 def test_the_order_in_which_they_are_known_does_not_matter(members, servers, k, random):
     made = spread(members, servers, k)
@@ -36,6 +39,7 @@ def test_the_order_in_which_they_are_known_does_not_matter(members, servers, k, 
     assert spread(members, servers, k) == made
 
 
+@pytest.mark.slow
 @given(names, salts, counts)
 def test_with_as_many_as_there_are_each_member_serves_all(members, servers, k):
     assert spread(members, servers, len(servers) + k - 1) == {member: set(servers) for member in members}

@@ -220,6 +220,7 @@ def test_no_tick_waits_for_a_table_and_nothing_is_lost(
     assert bystander.queue("held").take(0) is None
 
 
+@pytest.mark.slow
 def test_no_tick_waits_for_vacuum_full(
     blocking: Blocking, db: psycopg.Connection, connect: Connect, often: None
 ) -> None:
@@ -231,6 +232,7 @@ def test_no_tick_waits_for_vacuum_full(
     holder.check()
 
 
+@pytest.mark.slow
 def test_takers_go_on_after_a_lock(blocking: Blocking, db: psycopg.Connection, connect: Connect, often: None) -> None:
     queue = blocking().queue("q")
     taken: list[Any] = []
@@ -247,6 +249,7 @@ def test_takers_go_on_after_a_lock(blocking: Blocking, db: psycopg.Connection, c
     assert [task.data for task in taken] == ["after"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "locked",
     sampled(
@@ -314,6 +317,7 @@ def said(caplog: pytest.LogCaptureFixture, text: str) -> int:
     return sum(text in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sweep", "promote_all", "clean_up"])
 def test_a_tick_that_fails_costs_itself_only(
     blocking: Blocking,

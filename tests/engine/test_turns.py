@@ -153,6 +153,7 @@ def two(
 # --- the order
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 def test_puts_serve_the_processes_in_the_order_in_which_they_began_to_wait(taker: Make, db: psycopg.Connection) -> None:
     futures = [taker().wait("q") for _ in range(5)]
@@ -304,6 +305,7 @@ def test_a_taker_that_got_a_task_of_another_queue_passes_its_call_on(
     assert second.result(PATIENCE) == ["x"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 def test_a_call_goes_to_the_next_taker_of_the_same_process(
     taker: Make, db: psycopg.Connection, connect: Connect
@@ -745,6 +747,7 @@ def test_many_queues(taker: Make, db: psycopg.Connection) -> None:
 # --- strangers
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 def test_forged_calls_wake_and_do_no_more(taker: Make, db: psycopg.Connection, stranger: Callable[[], Any]) -> None:
     a, b, first, second = two(taker)

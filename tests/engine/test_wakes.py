@@ -68,6 +68,7 @@ def two_waiting(client: pgqueue.Client, threads: ThreadPoolExecutor, n: int, tim
     return futures
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ticks")
 def test_who_is_served_when_a_delay_ends_tells_the_next_of_the_next(
     blocking: Blocking, threads: ThreadPoolExecutor
@@ -177,6 +178,7 @@ async def test_a_take_that_is_undone_wakes_another_of_its_process(
 # --- and nobody looks without a reason
 
 
+@pytest.mark.slow
 def test_a_waiting_taker_asks_nothing(db: psycopg.Connection, blocking: Blocking, threads: ThreadPoolExecutor) -> None:
     """Neither while the queue is empty, nor while all its tasks are taken."""
     client = blocking()

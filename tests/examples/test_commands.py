@@ -17,6 +17,7 @@ import pgqueue
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.slow
 def test_the_example_application(dsn, tmp_path, blocking):
     output = tmp_path / "output"
     with (

@@ -36,6 +36,7 @@ class Browser:
                 return error.code, error.read().decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", sampled(["fastapi_app", "starlette_app", "flask_app", "django_asgi", "django_wsgi"], keep=1)
 )

@@ -19,6 +19,7 @@ def site(dsn: str) -> Iterator[Site]:
         yield it
 
 
+@pytest.mark.slow
 def test_a_long_poll(site, db):
     assert site.open("/wait/orders?timeout=0.1").status == 204
     with ThreadPoolExecutor(3) as threads:
@@ -30,6 +31,7 @@ def test_a_long_poll(site, db):
     assert done == ["order 7 was paid"] * 3
 
 
+@pytest.mark.slow
 def test_server_sent_events(site, db):
     with site.open("/events/orders") as stream:
         assert stream.readline() == b": subscribed\n"

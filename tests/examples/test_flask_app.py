@@ -58,6 +58,7 @@ def place(site, amount):
     return (status, json.loads(answer)["order"]) if status == 201 else (status, None)
 
 
+@pytest.mark.slow
 def test_orders_are_mailed_exactly_if_they_are_placed(site, dsn, db):
     assert place(site, 2000) == (403, None)
     assert (column(db, 'SELECT id FROM "order"'), column(db, "SELECT id FROM pgqueue.tasks")) == ([], [])

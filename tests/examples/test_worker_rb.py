@@ -106,6 +106,7 @@ def watching(dsn: str, steps: int = 0) -> Iterator[Any]:
         yield lambda until: until - start - watch.lost(start, until) - steps * watch.step()
 
 
+@pytest.mark.slow
 def test_it_takes_acks_and_ends(db: psycopg.Connection, ruby: Any, blocking: Any) -> None:
     queue = blocking().queue("q")
     tasks = queue.put_many([{"n": 1}, "two", None])
@@ -123,6 +124,7 @@ def test_it_takes_acks_and_ends(db: psycopg.Connection, ruby: Any, blocking: Any
     assert value(db, "SELECT count(*) FROM pgqueue.sessions WHERE label LIKE 'worker.rb%%'") == 0
 
 
+@pytest.mark.slow
 def test_a_put_wakes_it(db: psycopg.Connection, dsn: str, ruby: Any) -> None:
     """Its own look comes four times a second, which the median of twenty would show as 125 ms."""
     worker = ruby()
@@ -191,6 +193,7 @@ def test_a_worker_that_is_cut_off_goes_on(db: psycopg.Connection, ruby: Any, blo
     assert worker.end() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sqlstate", ["40P01", "PQ007"], ids=["deadlock", "lock"])
 @pytest.mark.parametrize("event", ["INSERT", "DELETE"], ids=["take", "ack"])
 def test_a_call_that_the_server_refuses_for_now_is_made_again(
@@ -225,6 +228,7 @@ def test_what_a_server_refuses_ends_it_with_the_servers_words(ruby: Any, sqlstat
     assert worker.errors.read_text().splitlines()[-1].endswith("FATAL:  no entry")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sqlstate", "message"), [("57P03", "starting"), ("53300", "sorry, too many clients already")])
 def test_a_server_that_may_let_it_in_later_is_asked_again(ruby: Any, sqlstate: str, message: str) -> None:
     with refusing(sqlstate, message) as here:

@@ -170,6 +170,7 @@ def test_only_the_queue_that_is_waited_for_is_notified_and_once(
     assert heard == [f"pgqueue:{value(db, 'SELECT pgqueue.queue_id(%s)', 'a')}"]
 
 
+@pytest.mark.slow
 def test_a_rolled_back_put_notifies_nobody(
     db: psycopg.Connection, ear: psycopg.Connection, blocking: Callable[..., pgqueue.Client]
 ) -> None:

@@ -142,6 +142,7 @@ def test_how_soon_the_next_one_has_it(
     assert sorted(killed)[5] < 0.5
 
 
+@pytest.mark.slow
 def test_waiters_that_die_hold_nobody_up(
     dsn: str, db: psycopg.Connection, blocking: Callable[..., pgqueue.Client], start: Callable[..., Program]
 ) -> None:

@@ -60,6 +60,7 @@ async def test_tasks_of_a_killed_process_are_taken_again_within_a_second(dsn, cl
     assert await asyncio.to_thread(bystander.ask, "ack") == {"acked": True}
 
 
+@pytest.mark.slow
 async def test_a_new_client_takes_nothing_from_the_living(shell, client, queue, db):
     await queue.put_many(range(3))
     tasks = await queue.take_many(3)

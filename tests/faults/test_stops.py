@@ -83,6 +83,7 @@ def test_a_stopped_taker_finds_its_task_done_by_another(blocking: Blocking, hold
     assert holder.ask("ack")["error"] == "TaskNotFound"
 
 
+@pytest.mark.slow
 def test_a_stopped_taker_without_its_session_cannot_ack(
     db: psycopg.Connection, blocking: Blocking, holder: Program
 ) -> None:

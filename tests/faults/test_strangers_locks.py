@@ -190,6 +190,7 @@ async def test_a_put_waits_for_the_transaction_of_another_producer(
         assert (await waiting).state == "ready"
 
 
+@pytest.mark.slow
 async def test_a_named_lock_ends_in_time(client: Any, db: psycopg.Connection, stranger: Connect) -> None:
     with held(stranger, "hashtextextended(%s, 0)", "a") as conn:
         with steady(dsn_of(conn)) as watch:
@@ -247,6 +248,7 @@ async def test_a_client_closes_in_time(shell: Any, db: psycopg.Connection, stran
         assert watch() < 5
 
 
+@pytest.mark.slow
 async def test_takers_poll_while_a_stranger_keeps_them_from_arming(
     client: Any, queue: Any, db: psycopg.Connection, stranger: Connect
 ) -> None:
@@ -287,6 +289,7 @@ async def test_tasks_of_a_dead_client_return_beside_a_stranger_with_the_lock_of_
 # --- SQL
 
 
+@pytest.mark.slow
 def test_the_caller_keeps_its_lock_timeout(db: psycopg.Connection, connect: Connect, stranger: Connect) -> None:
     """Whether the wait succeeds or fails; and a shorter one of its own ends the wait."""
     db.execute("SELECT pgqueue.create_queue('q', capacity => 9)")
@@ -342,6 +345,7 @@ def test_open_session_ends_in_time(db: psycopg.Connection, connect: Connect, str
     assert value(db, "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lanes", "limits"])
 def test_no_advisory_lock_of_a_stranger_keeps_a_queues_lanes_or_limits(
     db: psycopg.Connection, stranger: Connect, kind: str

@@ -108,6 +108,7 @@ def graphs(draw: st.DrawFn) -> list[Node]:
     ]
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(graph=graphs(), whole=st.booleans(), seed=st.integers(0, 9))
 def test_small_graphs(conn: psycopg.Connection, graph: list[Node], whole: bool, seed: int) -> None:

@@ -92,6 +92,7 @@ def test_async_jobs_alone_run_as_coroutines_and_a_sync_one_beside_them(client: p
     assert len(set(where)) == 2
 
 
+@pytest.mark.slow
 def test_sql_puts_the_same_task(client: pgqueue.Client, work: Work, db: psycopg.Connection) -> None:
     done: list[Any] = []
     client.job("mail", name='shop."send"')(lambda to, n=1: done.append((to, n)))
@@ -356,6 +357,7 @@ def test_a_job_hands_on_to_another_in_its_ack(client: pgqueue.Client, work: Work
 # --- batch handlers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_batch_handler_settles_each_task(client: pgqueue.Client, work: Work, kind: str) -> None:
     sizes: list[int] = []
@@ -412,6 +414,7 @@ def test_a_batch_that_cannot_be_is_refused(client: pgqueue.Client, queue: str, n
         client.batch_handler(queue, n)
 
 
+@pytest.mark.slow
 def test_a_handler_that_hangs_in_a_batch_is_written_off_once(client: pgqueue.Client, work: Work) -> None:
     hold, done = threading.Event(), list[int]()
 

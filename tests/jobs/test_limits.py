@@ -26,6 +26,7 @@ def limits(db: psycopg.Connection) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.slow
 def test_a_worker_declares_the_limits_of_its_jobs_before_its_first_claim(client, work, db):
     lock, at_work, most = threading.Lock(), 0, 0
 

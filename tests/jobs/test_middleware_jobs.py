@@ -98,6 +98,7 @@ def test_what_a_put_sets_a_run_sees(blocking: Blocking) -> None:
     assert seen == dict.fromkeys(("sync", "mixed", "pure"), "ada")
 
 
+@pytest.mark.slow
 async def test_every_kind_of_put_is_surrounded(blocking: Blocking, db: psycopg.Connection) -> None:
     client, noting = blocking(), Noting()
     client.middleware.extend([noting, Tenant()])

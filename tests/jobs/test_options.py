@@ -217,6 +217,7 @@ def test_a_generator_that_a_handler_returns_is_a_failure(client: Client):
 # --- results that no job keeps
 
 
+@pytest.mark.slow
 def test_the_result_of_a_job_that_keeps_none_is_not_waited_for(client: Client):
     @client.job("q")
     def forget() -> None: ...

@@ -276,6 +276,7 @@ def test_drain_leaves_a_retry_that_is_due_before_the_end(
     assert [one.state for one in drain(client)] == ["delayed"]
 
 
+@pytest.mark.slow
 async def test_drain_runs_the_jobs_of_an_async_client(awaiting: Callable[..., pgqueue.AsyncClient]) -> None:
     client = awaiting()
     done: list[int] = []

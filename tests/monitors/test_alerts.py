@@ -136,6 +136,7 @@ def fail() -> None:
     raise RuntimeError("not today")
 
 
+@pytest.mark.slow
 def test_failed_runs_are_counted_once_whether_they_are_retried_or_not(blocking):
     client = blocking()
     once = client.job(name="once", queue="runs", retry=pgqueue.Retry(attempts=1))(fail)
@@ -280,6 +281,7 @@ def test_what_cannot_be_is_refused_at_the_start(options, said):
 # --- the command
 
 
+@pytest.mark.slow
 def test_the_command_tells_until_it_is_told_to_stop(dsn, blocking, hook):
     mail = blocking().queue("mail")
     mail.put(1)

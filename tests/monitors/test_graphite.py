@@ -137,6 +137,7 @@ def test_graphite_over_tcp(blocking, tcp, caplog):
         in_time(start_to_report, within=2.0)
 
 
+@pytest.mark.slow
 def test_graphite_over_udp(blocking, udp, caplog):
     """One line a datagram."""
     client = blocking()
@@ -164,6 +165,7 @@ def test_graphite_over_udp(blocking, udp, caplog):
         in_time(start_to_line, within=2.0)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_yet(blocking, tcp, caplog):
     client = blocking()
     client.queue("q").put(1)
@@ -273,6 +275,7 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_leaves_the_reports_to_its_parent(dsn, tcp):
     tcp.start()
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, str(tcp.port)]
@@ -324,6 +327,7 @@ def test_what_cannot_be_is_refused_at_the_start(options, said):
 # --- the command
 
 
+@pytest.mark.slow
 def test_the_command_reports_until_it_is_told_to_stop(dsn, blocking, udp):
     blocking().queue("mail").put(1)
     udp.start()

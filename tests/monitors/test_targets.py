@@ -286,6 +286,7 @@ def test_an_alertmanager_gets_the_alerts_as_its_api_has_them(hook, sent):
     assert "check" not in late["labels"]
 
 
+@pytest.mark.slow
 def test_what_fires_is_sent_again_before_it_ends_and_what_is_over_once(hook, blocking, monkeypatch):
     monkeypatch.setattr(alertmanager, "AGAIN", 0.1)
     client = blocking()

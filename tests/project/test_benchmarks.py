@@ -148,6 +148,7 @@ def test_a_measure_that_fails_is_kept_as_failed_and_is_missing(measures: object,
     assert measuring.chosen(into, wanted) == ["bad", "new"]
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_a_measure_that_hangs_is_ended() -> None:
     # In a process of its own: the limit uses the alarm, which the tests' own limits use as well.
@@ -270,6 +271,7 @@ def test_every_measure_has_a_name_and_the_targets_are_among_them() -> None:
     assert {name.replace("-", "_") for name in MEASURES} == files
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("arguments", [["--only=latencies"], ["--missing"], ["--pg=tape"]])
 def test_a_wrong_option_is_refused(arguments: list[str]) -> None:

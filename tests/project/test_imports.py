@@ -31,6 +31,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "unwanted"), CASES.values(), ids=CASES)
 def test_a_program_imports_only_the_modules_that_it_needs(code: str, unwanted: set[str]) -> None:
     code += f"; import sys; print('imported:', *sorted({unwanted!r} & sys.modules.keys()))"
@@ -38,6 +39,7 @@ def test_a_program_imports_only_the_modules_that_it_needs(code: str, unwanted: s
     assert done.stdout.splitlines()[-1] == "imported:"
 
 
+@pytest.mark.slow
 def test_a_job_imports_pydantic() -> None:
     """The control of the test above: the name is that of a module that would be seen."""
     code = f"{CLIENT}; client.job()(lambda: None); import sys; print('pydantic' in sys.modules)"
@@ -70,6 +72,7 @@ for name in {sorted({*pgqueue._HOMES.values(), ".types"})!r}:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_import_star_has_all_public_names() -> None:
     code = "from pgqueue import *; import pgqueue; print(*sorted(set(pgqueue.__all__) - globals().keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -83,6 +83,7 @@ def test_imports_go_downward(path: Path) -> None:
     assert {other for other in layers_imported(path) if other != own and LEVEL[other] >= LEVEL[own]} == set()
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle() -> None:
     above = {path: modules_imported(path) for path in FILES}
     while leaves := [path for path, others in above.items() if not others & above.keys()]:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 ROWS = re.compile(r"\bFROM pgqueue\.\w+(?![\w(])")
 
@@ -36,6 +38,7 @@ def _lacks_an_order(node: ast.AST) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_rows_that_are_compared_with_a_list_are_ordered() -> None:
     found = [f"{path.name}:{line}" for path in TESTS.rglob("*.py") for line in unordered(path.read_text())]
     assert not found, "add ORDER BY, or compare with sorted(...)"

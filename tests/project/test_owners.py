@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import pgqueue
 
 HOME = Path(pgqueue.__path__[0])
@@ -57,6 +59,7 @@ def begins(called: ast.expr) -> bool:
     return (of.attr if isinstance(of, ast.Attribute) else getattr(of, "id", "")) in MODULES
 
 
+@pytest.mark.slow
 def test_every_thread_and_task_has_an_owner() -> None:
     found = {place for path in HOME.rglob("*.py") for place in beginnings(path)}
     assert found, "the scan finds nothing"

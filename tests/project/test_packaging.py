@@ -45,6 +45,7 @@ def wheel(dist: Path) -> zipfile.ZipFile:
     return zipfile.ZipFile(next(dist.glob("*.whl")))
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_all_of_the_package(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert {f"pgqueue/sql/{name}" for name in schema.FILES} <= names

@@ -68,6 +68,7 @@ def places() -> Iterator[str]:
                 yield f"{path.relative_to(HOME).as_posix()}: {function.name}"
 
 
+@pytest.mark.slow
 def test_a_pause_that_follows_an_outage_is_computed_in_one_place() -> None:
     used = {place: next((key for key in ALLOWED if place.startswith(key)), None) for place in places()}
     assert sorted(place for place, key in used.items() if key is None) == []

@@ -68,6 +68,7 @@ def test_the_clock_goes_on_when_a_process_is_replaced() -> None:
     assert re.fullmatch(r" 50%  2 of 4 tests  1:\d\d, about 1:\d\d left", lines[-1])
 
 
+@pytest.mark.slow
 def test_what_is_measured_takes_the_place_of_what_was_known(tmp_path: Path) -> None:
     (tmp_path / "test_both.py").write_text(TESTS)
     (tmp_path / "test_other.py").write_text("")

@@ -22,6 +22,7 @@ def folders(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "tests").iterdir())
 
 
+@pytest.mark.slow
 def test_pytest_finds_its_files_rewritten(folders: list[Path], tmp_path: Path) -> None:
     both = [file for folder in folders for file in files(folder)]
     assert len(both) == 2

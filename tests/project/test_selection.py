@@ -63,6 +63,7 @@ def chosen(project: Path, *options: str, processes: int = 1) -> list[str]:
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
+@pytest.mark.slow
 def test_two_halves_are_all_slow_tests(project: Path) -> None:
     """A test without a server is in both, and so is a quick one, if the run has quick ones."""
     every = chosen(project, "--all")
@@ -73,6 +74,7 @@ def test_two_halves_are_all_slow_tests(project: Path) -> None:
     assert 3 <= len(set(first) - both) <= 17
 
 
+@pytest.mark.slow
 def test_each_process_begins_with_some_of_the_longest_tests(project: Path) -> None:
     order = chosen(project, "--all", processes=2)
     assert len(order) == 27
@@ -83,6 +85,7 @@ def test_each_process_begins_with_some_of_the_longest_tests(project: Path) -> No
     assert others == [id for id in chosen(project, "--all") if id in others]
 
 
+@pytest.mark.slow
 def test_the_order_is_counted_in_the_tests_that_are_left(project: Path) -> None:
     """`-m` leaves tests out, and xdist divides the others."""
     order = chosen(project, "-m", "not slow", processes=2)

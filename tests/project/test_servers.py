@@ -77,6 +77,7 @@ def test_a_container_is_made_awaited_used_and_removed(pg_server: Server) -> None
     assert asked.state == "removed"
 
 
+@pytest.mark.slow
 def test_a_container_is_removed_after_a_failure(pg_server: Server) -> None:
     """The role of the container does not exist, so the first connection fails."""
     with engine(pg_server.conninfo) as (host, asked):

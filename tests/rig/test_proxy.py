@@ -92,6 +92,7 @@ def test_what_is_held_comes_late_and_complete(proxy: Proxy) -> None:
         assert plug.recv(100) == b"meanwhile"
 
 
+@pytest.mark.slow
 def test_a_black_hole_swallows_and_closes_nothing(proxy: Proxy) -> None:
     with connect(proxy) as plug:
         assert echoed(plug, b"before")

@@ -74,6 +74,7 @@ def test_a_record_names_the_line_that_logs(caplog: pytest.LogCaptureFixture) -> 
     assert vars(two)["order"] == 17
 
 
+@pytest.mark.slow
 def test_the_package_has_no_other_logger() -> None:
     """Modules import this one."""
     own = [

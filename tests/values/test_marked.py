@@ -90,6 +90,7 @@ keys = st.sampled_from(["a", "$bytes", "$text", "job"])
 values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(keys, inner), max_leaves=10)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(values)
 def test_data_is_refused_or_comes_back(value: Any) -> None:

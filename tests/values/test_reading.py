@@ -104,6 +104,7 @@ def test_a_json_text_with_a_fault_has_one_error(text: str, draw: st.DataObject) 
     assert_same(text[:at] + draw.draw(st.text('{}[]":,\\ 0e.-\x00', max_size=2)) + text[at + 1 :])
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.binary(min_size=8, max_size=8))
 def test_a_float_of_any_bits_is_read_to_its_last_bit(bits: bytes) -> None:
@@ -172,6 +173,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(values)
 def test_a_value_comes_back_alike(item: Any) -> None:

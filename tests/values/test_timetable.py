@@ -131,6 +131,7 @@ def test_the_last_ones_of_a_long_span_are_found_at_its_end() -> None:
     assert found == [end - timedelta(seconds=n) for n in range(99, -1, -1)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, derandomize=True)
 @given(
     seconds=st.integers(0, 400_000),

@@ -62,6 +62,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in caplog.messages if "another one begins for the other tasks" in message]
 
 
+@pytest.mark.slow
 def test_the_other_queues_go_on_and_the_blocking_one_has_a_loop_to_itself(client, good, hold, caplog):
     """Without a time limit, and with more tasks of the bad queue than the worker has runners: only the first of them
     can hold up another queue."""
@@ -102,6 +103,7 @@ def test_the_tasks_of_the_bad_queue_are_cut_by_their_limit_and_others_do_not_not
     assert len([message for message in caplog.messages if "a handler" in message and "of good" in message]) == 0
 
 
+@pytest.mark.slow
 def test_a_handler_under_way_beside_the_one_that_blocks_goes_on_after_it(client, good, hold):
     began, other = threading.Event(), []
 
@@ -124,6 +126,7 @@ def test_a_handler_under_way_beside_the_one_that_blocks_goes_on_after_it(client,
     assert other == [1]
 
 
+@pytest.mark.slow
 def test_a_stop_waits_for_the_handlers_of_the_loop_that_was_left(client, good, hold):
     block = blocks(client, hold, keep_result=60)
     with working(client) as worker:

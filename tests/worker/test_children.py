@@ -92,16 +92,19 @@ class Calling(threading.Thread):
         return self.ended_at - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [None, 7, "x\né", [1, {"a": None}], "x" * 300_000], ids=lambda data: repr(data)[:20])
 def test_data_and_results_are_json(children, data):
     assert call(children, "answer", data) == data
 
 
+@pytest.mark.slow
 def test_a_child_serves_one_task_after_another(children):
     assert len({call(children, "pid") for _ in range(5)}) == 1
     assert call(children, "pid") != os.getpid()
 
 
+@pytest.mark.slow
 def test_what_a_child_cannot_import_is_a_failure(children):
     with pytest.raises(Failed, match="has no attribute 'nothing'"):
         call(children, "nothing")
@@ -110,12 +113,14 @@ def test_what_a_child_cannot_import_is_a_failure(children):
     assert call(children, "answer", 1) == 1
 
 
+@pytest.mark.slow
 def test_a_result_that_json_cannot_hold_is_none_and_the_run_knows_why(children):
     run = new_run()
     assert call(children, "not_json", run=run) is None
     assert run.unkept == "$: JSON cannot hold a object"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "kind", "args"),
     [
@@ -142,6 +147,7 @@ def test_an_error_comes_back_with_its_class_and_its_traceback(children, data, ki
         assert error.errno == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_log_records_come_back(children, caplog):
     with caplog.at_level(logging.INFO):
         call(children, "tell", "order 7")
@@ -152,6 +158,7 @@ def test_log_records_come_back(children, caplog):
     assert "ValueError: ('no such order', 7)" in (second.exc_text or "")
 
 
+@pytest.mark.slow
 def test_the_verbs_of_a_task_are_asked_of_the_worker(children):
     asked: list[Any] = []
 
@@ -165,6 +172,7 @@ def test_the_verbs_of_a_task_are_asked_of_the_worker(children):
         call(children, "no_verb")
 
 
+@pytest.mark.slow
 def test_a_soft_limit_while_the_worker_answers_does_not_mix_up_the_answers(children):
     run, asked = new_run(), []
 
@@ -181,6 +189,7 @@ def test_a_soft_limit_while_the_worker_answers_does_not_mix_up_the_answers(child
     assert call(children, "answer", 1) == 1
 
 
+@pytest.mark.slow
 def test_a_soft_limit_that_comes_too_late_does_not_meet_the_next_handler(children, tmp_path):
     begun = tmp_path / "begun"
     calling = Calling(children, "block_its_loop", str(begun))
@@ -194,6 +203,7 @@ def test_a_soft_limit_that_comes_too_late_does_not_meet_the_next_handler(childre
     assert call(children, "time_out") == "TimeoutError"
 
 
+@pytest.mark.slow
 def test_a_run_that_comes_after_the_end_begins_no_child(children):
     assert call(children, "answer", 1) == 1
     children.close()
@@ -201,6 +211,7 @@ def test_a_run_that_comes_after_the_end_begins_no_child(children):
         call(children, "answer", 1)
 
 
+@pytest.mark.slow
 def test_a_fork_that_returns_from_a_handler_answers_nothing(children):
     for n in range(5):
         assert call(children, "fork_and_return") == "returned"
@@ -208,6 +219,7 @@ def test_a_fork_that_returns_from_a_handler_answers_nothing(children):
     assert len(children.pids()) == 1
 
 
+@pytest.mark.slow
 def test_a_thread_that_a_handler_left_cannot_settle_the_next_task(children, tmp_path):
     path, asked = str(tmp_path / "path"), []
     call(children, "leave_a_thread", path)
@@ -260,6 +272,7 @@ def test_a_child_that_hangs_is_killed_with_what_it_started(children, tmp_path, n
     assert call(children, "answer", 1) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softly", "softly_async"])
 def test_a_soft_limit_is_raised_in_the_handler(children, name):
     results = []
@@ -299,6 +312,7 @@ def test_a_kill_never_meets_the_next_task(children):
         assert call(children, "answer", 2) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_before_it_began_does_not_begin(children):
     run = new_run()
     run.cut = "the worker stops"
@@ -306,6 +320,7 @@ def test_a_run_that_was_cut_before_it_began_does_not_begin(children):
         call(children, "answer", 1, run)
 
 
+@pytest.mark.slow
 def test_a_child_is_replaced_after_its_tasks(make):
     children = make(tasks=3)
     pids = [call(children, "pid") for _ in range(9)]
@@ -332,6 +347,7 @@ def test_the_limits_of_a_run_begin_when_its_child_is_ready(make):
     assert run.began > before
 
 
+@pytest.mark.slow
 def test_close_ends_children_that_are_idle(make):
     children = make()
     call(children, "pid")
@@ -356,6 +372,7 @@ WORKER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hang", "hang_in_c"])
 def test_children_end_when_their_worker_is_killed(tmp_path, name):
     begun = tmp_path / "begun"
@@ -374,6 +391,7 @@ def test_children_end_when_their_worker_is_killed(tmp_path, name):
     eventually(lambda: not any(map(alive, children)))
 
 
+@pytest.mark.slow
 def test_children_end_where_the_kernel_does_not_end_them(monkeypatch, tmp_path):
     """A thread of the child sees the end of the socket."""
     monkeypatch.syspath_prepend(str(HELPERS))

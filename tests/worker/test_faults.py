@@ -275,6 +275,7 @@ def test_after_a_kill_long_tasks_run_all_at_once_and_are_not_charged(db, client,
 # --- handlers that hang
 
 
+@pytest.mark.slow
 def test_hung_threads_are_replaced(client, hanging):
     seen: list[int] = []
 
@@ -287,6 +288,7 @@ def test_hung_threads_are_replaced(client, hanging):
     hung_handlers_are_replaced(client, handle, seen)
 
 
+@pytest.mark.slow
 def test_hung_coroutines_are_replaced(client, hanging):
     seen: list[int] = []
 
@@ -435,6 +437,7 @@ def test_a_cancelled_runner_handles_the_next_task(client):
         eventually(lambda: seen == [1, 2])
 
 
+@pytest.mark.slow
 def test_too_many_hung_handlers_end_the_worker(client, hanging):
     client.queue("q").put_many(range(9), ttr=0.3)
     worker = Worker(client, {"q": lambda data: hanging.wait(60) and None}, concurrency=2, grace=0)
@@ -442,6 +445,7 @@ def test_too_many_hung_handlers_end_the_worker(client, hanging):
         worker.run()
 
 
+@pytest.mark.slow
 def test_a_handler_that_blocks_the_loop_is_named(client, hanging, caplog):
     async def block(data: Any) -> None:
         hanging.wait(60)
@@ -458,6 +462,7 @@ def loops(others: Sequence[threading.Thread]) -> int:
     return sum(thread.name == "pgqueue-loop" and thread not in others for thread in threading.enumerate())
 
 
+@pytest.mark.slow
 def test_tasks_that_wait_in_a_blocked_loop_run_once_in_another_and_are_not_charged(client, hanging):
     """They were to begin in the same round of the loop as the handler that blocks it."""
     seen: list[int] = []
@@ -662,6 +667,7 @@ def test_handlers_that_end_within_the_grace_are_acked(client):
     assert (seen, total(queue)) == (["x"], 0)
 
 
+@pytest.mark.slow
 def test_without_a_grace_a_stop_waits(client, hanging):
     queue = client.queue("q")
     begun = threading.Event()

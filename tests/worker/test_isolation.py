@@ -41,6 +41,7 @@ def worked(crunch: ModuleType) -> Iterator[ModuleType]:
         yield crunch
 
 
+@pytest.mark.slow
 def test_arguments_and_results_cross_the_processes(worked):
     assert worked.add.put(1).result(30) == 2
     assert worked.add.put(1, b=5).result(30) == 6
@@ -49,11 +50,13 @@ def test_arguments_and_results_cross_the_processes(worked):
     assert worked.add(1, 2) == 3
 
 
+@pytest.mark.slow
 def test_bytes_cross_the_processes(worked):
     assert worked.give_bytes.put().result(30) == {"body": [b"\xff"], "title": "a\0b"}
     assert worked.later.put("a\0b").result(30) == "a\0b"
 
 
+@pytest.mark.slow
 def test_a_job_in_a_process_reaches_its_task_by_the_worker_and_the_database_by_its_own_client(db, worked):
     put = worked.with_task.put()
     assert put.result(30) == [put.id, "crunch", 0]
@@ -61,6 +64,7 @@ def test_a_job_in_a_process_reaches_its_task_by_the_worker_and_the_database_by_i
     assert row(db, "SELECT id, data ->> 'day' FROM pgqueue.tasks") == (id, "2026-11-22")
 
 
+@pytest.mark.slow
 def test_middleware_surrounds_the_run_in_the_worker(crunch):
     seen: list[Any] = []
 
@@ -82,6 +86,7 @@ def test_middleware_surrounds_the_run_in_the_worker(crunch):
     assert seen == [(crunch.add.name, os.getpid()), (crunch.fail.name, os.getpid()), ValueError]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logger", ["pgqueue", "crunch"])
 def test_a_log_that_raises_ends_nothing(crunch, logger):
     """The worker's own records, and those of the process, which the worker logs."""
@@ -174,10 +179,12 @@ def test_a_process_that_hangs_is_killed_in_time(dsn, db, worked, tmp_path, in_c,
     assert column(db, "SELECT DISTINCT error FROM pgqueue.tasks") == ["it ran for longer than its time limit of 0.5 s"]
 
 
+@pytest.mark.slow
 def test_a_soft_limit_is_raised_in_a_process(worked):
     assert worked.soft.put().result(30) == "in time"
 
 
+@pytest.mark.slow
 def test_a_stop_releases_what_runs_in_a_process(db, crunch, tmp_path):
     begun = tmp_path / "begun"
     with working(crunch.client, grace=0.5):
@@ -230,6 +237,7 @@ def test_a_task_in_a_process_gets_the_results_of_those_before_it(worked, name):
     assert found[1][4].startswith("ValueError: wrong (crunch.py:")
 
 
+@pytest.mark.slow
 def test_bad_steps_in_a_process_are_the_errors_of_a_thread(worked, db):
     said = worked.bad_steps.put().result(30)
     assert [one.partition(":")[0] for one in said] == [
@@ -238,6 +246,7 @@ def test_bad_steps_in_a_process_are_the_errors_of_a_thread(worked, db):
     assert "takes no conn" in said[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["watch", "watch_async"])
 def test_a_process_that_looks_for_its_cancellation_is_told_and_not_killed(worked, tmp_path, name):
     begun = tmp_path / "begun"
@@ -248,6 +257,7 @@ def test_a_process_that_looks_for_its_cancellation_is_told_and_not_killed(worked
     assert runs(pid)
 
 
+@pytest.mark.slow
 def test_a_process_that_looks_and_hangs_is_killed_at_its_limit(worked, tmp_path):
     begun = tmp_path / "begun"
     put = worked.watch_and_hang.put(str(begun))
@@ -257,6 +267,7 @@ def test_a_process_that_looks_and_hangs_is_killed_at_its_limit(worked, tmp_path)
     eventually(lambda: put.outcome().state == "cancelled")
 
 
+@pytest.mark.slow
 def test_a_cancel_at_any_moment_ends_the_task_once_and_harms_no_other(worked):
     chance = random.Random(7)
     for _ in range(RUNS):
@@ -298,6 +309,7 @@ def test_bounds_of_children_that_cannot_be_are_refused(crunch, wrong):
         Worker(crunch.client, **wrong)
 
 
+@pytest.mark.slow
 def test_the_traceback_of_a_child_begins_in_the_job(db, worked):
     for job in (worked.fail, worked.fail_deep):
         put = job.put("value") if job is worked.fail else job.put()
@@ -309,6 +321,7 @@ def test_the_traceback_of_a_child_begins_in_the_job(db, worked):
         assert "/pgqueue/jobs/" not in attempt.traceback
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
 def test_a_time_limit_kills_programs_with_a_session_of_their_own(worked, tmp_path):
     put = worked.hang_with_programs.put(str(tmp_path / "pids"))

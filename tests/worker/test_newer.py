@@ -81,6 +81,7 @@ def test_a_task_of_newer_code_waits_for_a_worker_that_has_it(
     assert row(db, "SELECT count(*) FROM pgqueue.attempts") == (0,)
 
 
+@pytest.mark.slow
 def test_a_task_waits_for_a_bounded_time(db, blocking: Blocking, monkeypatch: pytest.MonkeyPatch, caplog):
     monkeypatch.setattr(newer, "WAIT", 0.2)
     monkeypatch.setattr(newer, "FIRST", 0.05)

@@ -199,6 +199,7 @@ def test_a_context_variable_of_one_batch_is_not_seen_by_the_next(client, kind):
     assert seen == ["none"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["see_and_set", "see_and_set_async"])
 def test_a_context_variable_of_one_run_is_not_seen_by_the_next_in_a_process(dsn, monkeypatch, name):
     monkeypatch.setenv("PGQUEUE_DSN", dsn)

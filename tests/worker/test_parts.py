@@ -576,6 +576,7 @@ def test_a_stop_is_quick_wherever_the_fetcher_is(monkeypatch):
         assert not ending.is_alive()
 
 
+@pytest.mark.slow
 def test_a_blocked_runner_leaves_the_fetcher_asleep_and_its_tasks_go_back(monkeypatch):
     go = threading.Event()
     desk = Desk()

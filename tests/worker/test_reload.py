@@ -171,6 +171,7 @@ def queue_of() -> Callable[[pgqueue.Client], pgqueue.Queue]:
     return make
 
 
+@pytest.mark.slow
 def test_reloads_and_a_close_at_once_end_with_no_thread(dsn):
     for _ in range(10):
         client = pgqueue.Client(dsn)
@@ -513,6 +514,7 @@ def app(tmp_path: Path, dsn: str) -> Iterator[App]:
     app.process.stderr.close()
 
 
+@pytest.mark.slow
 def test_sighup_loads_the_module_and_what_is_below_it_anew(
     app: App, blocking: Blocking, db: psycopg.Connection
 ) -> None:

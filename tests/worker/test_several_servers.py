@@ -49,6 +49,7 @@ def put(db, n, queue="w"):
     db.execute("SELECT pgqueue.put(%s, to_jsonb(i)) FROM generate_series(1, %s) i", (queue, n))
 
 
+@pytest.mark.slow
 def test_the_tasks_of_all_servers_are_handled_and_acked_where_they_are(cluster, dbs):
     handled = []
     for db in dbs:
@@ -62,6 +63,7 @@ def test_the_tasks_of_all_servers_are_handled_and_acked_where_they_are(cluster, 
     assert len(handled) == 603
 
 
+@pytest.mark.slow
 def test_an_async_handler_gets_the_task_of_its_server(cluster, dbs):
     seen = []
 
@@ -213,6 +215,7 @@ def listed(dsns, dbs, without_password):
     return found
 
 
+@pytest.mark.slow
 def test_a_worker_goes_on_with_the_servers_that_its_cluster_has_by_now(dbs, listed):
     handled, begun, release = [], threading.Event(), threading.Event()
     home = dbs[0]

@@ -361,6 +361,7 @@ def test_a_flood_leaves_a_runner_too(client, release):
         assert client.queue("bad").stats()["ready"] > 500
 
 
+@pytest.mark.slow
 def test_a_share_bounds_a_queue(client, jobs):
     bad, good, hanging = jobs
     with working(client, shares={"bad": 2}):
@@ -384,6 +385,7 @@ def test_a_queue_by_itself_has_all_runners(client, jobs):
         eventually(lambda: len(hanging) == 8)
 
 
+@pytest.mark.slow
 def test_a_share_bounds_a_queue_with_runners_of_its_own(client, release):
     lonely, batched = list[int](), list[int]()
 

@@ -98,6 +98,7 @@ def listeners(dbs):
     return [value(db, found, "pgqueue listener") for db in dbs]
 
 
+@pytest.mark.slow
 def test_each_serves_so_many_servers_and_all_are_served(dsns, dbs, program):
     """... and connects to those and to the home server only."""
     made = [program("spread_worker", dsns[0], 1) for _ in range(3)]
@@ -115,6 +116,7 @@ def test_each_serves_so_many_servers_and_all_are_served(dsns, dbs, program):
     assert loads(dbs) == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_the_servers_of_a_killed_worker_are_served_again_and_no_task_is_lost(dsns, dbs, program):
     handled = []
 
@@ -139,6 +141,7 @@ def test_the_servers_of_a_killed_worker_are_served_again_and_no_task_is_lost(dsn
     in_time(attempt, 6)
 
 
+@pytest.mark.slow
 def test_servers_that_are_added_drained_and_removed_are_followed(dsns, numbered):
     home, dbs = numbered[0], numbered
     handled = []
@@ -167,6 +170,7 @@ def test_servers_that_are_added_drained_and_removed_are_followed(dsns, numbered)
         eventually(lambda: (handled.count(1), handled.count(3)) == (5, 10))
 
 
+@pytest.mark.slow
 def test_a_task_under_way_is_acked_at_a_server_that_is_left_and_then_its_connections_end(dsns, dbs):
     handled, begun, release = [], threading.Semaphore(0), threading.Event()
 
@@ -193,6 +197,7 @@ def members(home):
     return {path for (path,) in rows(home, "SELECT path FROM pgqueue.nodes WHERE parent LIKE '/groups/spread-%%'")}
 
 
+@pytest.mark.slow
 def test_a_lost_connection_to_the_home_server_changes_nothing(dsns, dbs):
     """... and the members find each other again: the next worker is noticed."""
     home = dbs[0]
@@ -213,6 +218,7 @@ def test_a_lost_connection_to_the_home_server_changes_nothing(dsns, dbs):
             eventually(lambda: loads(dbs) == [1, 1, 1])
 
 
+@pytest.mark.slow
 def test_a_member_that_was_deleted_joins_again(dsns, dbs):
     home = dbs[0]
     with working(dsns[0], spread=1):
@@ -222,6 +228,7 @@ def test_a_member_that_was_deleted_joins_again(dsns, dbs):
         eventually(lambda: members(home) == {path})
 
 
+@pytest.mark.slow
 def test_a_worker_whose_thread_was_ended_follows_the_others_again(dsns, dbs, caplog):
     with working(dsns[0], spread=1), working(dsns[0], spread=1):
         eventually(lambda: sorted(loads(dbs)) == [1, 1, 2])  # each serves two
@@ -234,6 +241,7 @@ def test_a_worker_whose_thread_was_ended_follows_the_others_again(dsns, dbs, cap
         assert len(said) == len(threads) == 2
 
 
+@pytest.mark.slow
 def test_many_changes_at_once_are_read_once(dsns, dbs, monkeypatch):
     home, reads = dbs[0], []
     read = Spread._read
@@ -250,6 +258,7 @@ def test_many_changes_at_once_are_read_once(dsns, dbs, monkeypatch):
         assert len(reads) == before + 1
 
 
+@pytest.mark.slow
 def test_one_of_the_workers_that_serve_the_home_server_fires_schedules(dsns, dbs):
     with working(dsns[0], spread=1) as one, working(dsns[0], spread=1) as two, working(dsns[0], spread=1) as three:
         eventually(lambda: shared(dbs, [1, 1, 1], one, two, three))
@@ -258,6 +267,7 @@ def test_one_of_the_workers_that_serve_the_home_server_fires_schedules(dsns, dbs
         assert sum(fire) == 1
 
 
+@pytest.mark.slow
 def test_workers_of_other_queues_share_the_servers_among_themselves(dsns, dbs):
     with working(dsns[0], spread=1) as one, working(dsns[0], spread=1) as other:
         eventually(lambda: sorted(loads(dbs)) == [1, 1, 2])
@@ -271,6 +281,7 @@ def test_workers_of_other_queues_share_the_servers_among_themselves(dsns, dbs):
             thread.join(30)
 
 
+@pytest.mark.slow
 def test_a_reload_keeps_the_servers(dsns, dbs):
     with working(dsns[0], spread=1) as one, working(dsns[0], spread=1) as other:
         eventually(lambda: shared(dbs, [1, 1, 2], one, other))
@@ -284,12 +295,14 @@ def test_a_reload_keeps_the_servers(dsns, dbs):
         eventually(lambda: left(dbs) == [0, 0, 0])
 
 
+@pytest.mark.slow
 def test_as_many_as_there_are_servers_is_all_of_them(dsns, dbs):
     with working(dsns[0], spread=3) as one, working(dsns[0], spread=5) as other:
         eventually(lambda: loads(dbs) == [2, 2, 2])
         assert len(one._front.cores) == len(other._front.cores) == 3
 
 
+@pytest.mark.slow
 def test_a_stop_before_the_servers_are_chosen_ends_the_worker_and_a_closed_cluster_too(dsns, dbs):
     with working(dsns[0], spread=1) as worker:
         worker.stop()
@@ -304,6 +317,7 @@ def test_a_stop_before_the_servers_are_chosen_ends_the_worker_and_a_closed_clust
         eventually(lambda: loads(dbs) == [0, 0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pgqueue.Cluster, pgqueue.AsyncCluster])
 def test_a_list_of_servers_without_a_table_has_the_option(dsns, numbered, kind):
     with contextlib.ExitStack() as stack:

@@ -206,6 +206,7 @@ HOOKED = """
 """
 
 
+@pytest.mark.slow
 def test_a_hook_begins_in_each_child_process(dsn, tmp_path, monkeypatch):
     monkeypatch.setenv("PGQUEUE_DSN", dsn)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -376,6 +376,7 @@ def test_a_worker_without_its_session_is_alive_and_not_ready(dsn, start):
     eventually(lambda: answer() == (200, "ok"))
 
 
+@pytest.mark.slow
 def test_an_address_that_is_taken_is_one_line(start):
     server = Server("127.0.0.1", 0, lambda: Report(True, True))
     try:

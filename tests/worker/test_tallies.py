@@ -61,6 +61,7 @@ def test_a_worker_counts_its_runs(blocking: Blocking, db: psycopg.Connection) ->
     assert value(db, "SELECT (SELECT sum(n) FROM unnest(runs) n) FROM pgqueue.job_runs() WHERE queue = 'sync'") == 11
 
 
+@pytest.mark.slow
 def test_runs_that_are_cut_or_cancelled_are_counted_once(blocking: Blocking, db: psycopg.Connection) -> None:
     """One that was written off is counted then, and not again when its handler returns."""
     client, other, hold, begun = blocking(), blocking(), threading.Event(), threading.Event()
@@ -106,6 +107,7 @@ def test_each_task_of_a_batch_is_a_run(blocking: Blocking, db: psycopg.Connectio
     assert rows(db, "SELECT queue, job, done, failed FROM pgqueue.job_stats") == [("rows", "", 9, 1)]
 
 
+@pytest.mark.slow
 def test_time_to_start_and_run_time_are_measured(blocking: Blocking, db: psycopg.Connection) -> None:
     client, watch = blocking(), Stopwatch()
     client.handler("q")(lambda data: threading.Event().wait(0.6))
@@ -125,6 +127,7 @@ def test_time_to_start_and_run_time_are_measured(blocking: Blocking, db: psycopg
     assert 0.5 <= run <= 10
 
 
+@pytest.mark.slow
 def test_counts_are_written_while_the_worker_is_idle(blocking: Blocking, db: psycopg.Connection) -> None:
     client = blocking()
     client.handler("q")(lambda data: None)
@@ -268,6 +271,7 @@ def test_a_reload_registers_what_is_served_now(blocking: Blocking, db: psycopg.C
         eventually(lambda: column(db, "SELECT queues FROM pgqueue.workers") == [["new", "old"]])
 
 
+@pytest.mark.slow
 def test_two_workers_of_a_client_are_two(blocking: Blocking, db: psycopg.Connection) -> None:
     client = blocking()
     with working(client, handlers={"a": print}), working(client, handlers={"b": print}):
@@ -275,6 +279,7 @@ def test_two_workers_of_a_client_are_two(blocking: Blocking, db: psycopg.Connect
     eventually(lambda: rows(db, WORKERS) == [])
 
 
+@pytest.mark.slow
 def test_a_worker_whose_session_was_given_up_registers_again(blocking: Blocking, db: psycopg.Connection) -> None:
     client = blocking(session_grace=0)
     client.handler("q")(lambda data: None)

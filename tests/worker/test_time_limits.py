@@ -119,6 +119,7 @@ def test_a_handler_that_hangs_is_ended_in_time_and_others_go_on(dsn, db, client,
     ]
 
 
+@pytest.mark.slow
 def test_the_neighbours_in_a_loop_that_is_blocked_are_released_and_not_charged(db, client, hanging, caplog):
     begun = threading.Event()
     cancelled: list[Any] = []
@@ -149,6 +150,7 @@ def test_the_neighbours_in_a_loop_that_is_blocked_are_released_and_not_charged(d
     assert row(db, "SELECT id, attempts FROM pgqueue.tasks") == (blocking.id, 1)
 
 
+@pytest.mark.slow
 def test_a_loop_is_not_given_up_for_a_handler_that_may_still_block_it(client, hanging):
     """The handler whose time is over waits; the one that blocks the loop has no time limit that has passed."""
     loops: list[Any] = []
@@ -299,6 +301,7 @@ def test_a_job_has_limits_of_its_own_in_a_mixed_queue_too(dsn, db, client, hangi
     assert errors == [f"it ran for longer than its time limit of {LIMIT} s"]
 
 
+@pytest.mark.slow
 def test_a_loop_that_was_blocked_ends_with_its_last_job(client, hanging):
     before = bridges()
 
@@ -323,6 +326,7 @@ def bridges() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "pgqueue-bridge"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixed", [False, True], ids=["loop", "bridge"])
 def test_a_job_has_a_soft_limit_of_its_own(client, mixed):
     @client.job(queue="q", keep_result=60, soft_timeout=0.5)

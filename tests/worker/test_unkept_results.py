@@ -15,6 +15,7 @@ from pgqueue import Worker
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "async", "process"])
 def test_a_result_that_cannot_be_kept_fails_nothing_but_its_keeping(db, crunch: ModuleType, tmp_path: Path, kind: str):
     client, log = crunch.client, tmp_path / "runs"

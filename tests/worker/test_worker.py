@@ -185,6 +185,7 @@ def test_a_registered_handler_is_still_a_function(client):
     assert double(4) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_failed_task_is_tried_again_before_those_behind_it_in_its_lane(client, work, kept):
     """The second of five tasks fails twice; four runners are free to take the others."""
@@ -241,6 +242,7 @@ def test_each_kind_has_its_own_concurrency(client, work, gate):
     eventually(lambda: gate.at_once == 4)
 
 
+@pytest.mark.slow
 def test_thousands_of_tasks_are_handled_once_each(client, work):
     seen: list[int] = []
 
@@ -534,6 +536,7 @@ def test_the_last_failed_attempt_buries(queue, work, caplog):
     assert said.getMessage() == f"task {put.id} of q is buried after 3 attempts: {found.error}"
 
 
+@pytest.mark.slow
 def test_a_task_whose_takers_died_too_often_is_buried_unrun(dsn, queue, blocking, work):
     watch = blocking()
     watch.queue("elsewhere").take(0)  # has a listener, which sweeps
@@ -623,6 +626,7 @@ def test_lost_connections_stop_nothing_and_lose_nothing(db, queue, work, caplog)
     eventually(lambda: seen[5000] == 1)
 
 
+@pytest.mark.slow
 def test_a_worker_whose_server_is_away_can_be_stopped(pg_server, dsn, monkeypatch, gate):
     monkeypatch.setattr(sending, "LAST", 0.5)
     with pgqueue.Client(dsn, poll=None) as client:
@@ -734,6 +738,7 @@ def test_a_stop_finishes_what_is_under_way_and_takes_nothing_more(client, work, 
     assert (sorted(gate.ended), handled) == ([0, 1], ["before"])
 
 
+@pytest.mark.slow
 def test_stop_before_run_and_twice(client, queue):
     queue.put(1)
     worker = Worker(client, {"q": print})
@@ -859,6 +864,7 @@ def test_a_signal_ends_a_worker_process_in_order(queue, dsn, process, number):
     assert "Warning" not in log
 
 
+@pytest.mark.slow
 def test_a_signal_that_does_not_reach_the_main_thread_ends_it_too(client, process):
     """As one that comes just before the main thread goes to sleep: it interrupts no system call there."""
     client.queue("signals").put(1)
@@ -879,6 +885,7 @@ def test_a_second_signal_ends_a_worker_process_at_once(queue, process, number, c
     assert "Traceback" not in process.log.read_text()
 
 
+@pytest.mark.slow
 def test_the_tasks_of_a_killed_worker_are_back_within_a_second(queue, start_process):
     def kill_to_back() -> float:
         process = start_process()
