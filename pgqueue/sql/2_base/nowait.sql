@@ -33,13 +33,23 @@ END $$;
 -- Send a notification when the transaction commits. For functions that listeners call: a commit with a notification
 -- waits for a lock, since PostgreSQL lets one such commit pass after another. A listener's lock_timeout would end this
 -- wait under load, and each tick would be rolled back with all its work. So this function sets lock_timeout to 0 for
--- the rest of the transaction.
+-- the rest of the transaction. What changes lock_timeout for a part of the transaction must not undo that: neither with
+-- a SET on a function that calls this one, nor with set_config. _restore_patience does not.
 CREATE OR REPLACE FUNCTION pgqueue._notify(channel text, payload text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify(channel, payload);
     IF current_setting('pgqueue.listener', true) = 'yes' THEN
         PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+END $$;
+
+-- Set lock_timeout back to what it was before a part of the transaction, unless _notify has lifted it in that part.
+CREATE OR REPLACE FUNCTION pgqueue._restore_patience(patience text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('lock_timeout') <> '0' THEN
+        PERFORM set_config('lock_timeout', patience, true);
     END IF;
 END $$;
 

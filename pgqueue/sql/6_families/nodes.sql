@@ -262,8 +262,8 @@ COMMENT ON FUNCTION pgqueue.children IS 'The names of a node''s children, sorted
 
 -- A group is a node below /groups, and its members are ephemeral nodes below that. Both are created as they are needed;
 -- in a loop, for another transaction may delete an empty group at the same time. While the transaction that has created
--- the group, or its newest numbered member, is open, the next one waits; it fails with 55P03 after a second
--- (settings.sql), so that no transaction holds up others for longer.
+-- the group, or its newest numbered member, is open, the next one waits; it fails with 55P03 after a second,
+-- so that no transaction holds up others for longer.
 CREATE OR REPLACE FUNCTION pgqueue.join_group(
     name           text,
     data           jsonb DEFAULT 'null',
@@ -277,11 +277,14 @@ CREATE OR REPLACE FUNCTION pgqueue.join_group(
     OUT id         bigint
 )
 LANGUAGE plpgsql AS $$
+DECLARE
+    patience CONSTANT text := current_setting('lock_timeout');
 BEGIN
     IF name IS NULL OR strpos(name, '/') > 0 OR strpos(member, '/') > 0 THEN
         RAISE EXCEPTION 'a name in a path has no slash: %', pgqueue._shown(concat_ws(', ', name, member))
             USING ERRCODE = 'PQ001';
     END IF;
+    PERFORM set_config('lock_timeout', '1s', true);
     LOOP
         SELECT * INTO path, problem, version, holder, created_at, id
           FROM pgqueue.create_node('/groups/' || join_group.name || '/' || coalesce(member, 'member-'), data,
@@ -290,6 +293,7 @@ BEGIN
         PERFORM pgqueue.create_node('/groups');
         PERFORM pgqueue.create_node('/groups/' || join_group.name);
     END LOOP;
+    PERFORM pgqueue._restore_patience(patience);
 END $$;
 COMMENT ON FUNCTION pgqueue.join_group IS
     'Add a member to a group, under a given name, or member- and a number, until its session ends. problem: '

@@ -88,7 +88,7 @@ DECLARE
 BEGIN
     PERFORM set_config('lock_timeout', '100ms', true);
     EXECUTE 'SELECT ' || part;
-    PERFORM set_config('lock_timeout', patience, true);
+    PERFORM pgqueue._restore_patience(patience);
 EXCEPTION WHEN lock_not_available THEN             -- which also sets the timeout back
 END $$;
 

@@ -77,16 +77,15 @@ BEGIN
                 'allow_flows allow_lanes alter_queue ask_lock await_ends bind children clean_up clear_will '
                 'close_session create_node create_queue declare_exchange declare_limit declare_schedules '
                 'delete_exchange delete_node delete_queue delete_schedule drain_queue drain_queues drop_limit '
-                'drop_lock forget_undo identify last_tick leave_ends move_in observe open_session own_id pause_queue '
-                'pause_schedule post queue_id register_worker release_all rename_queue resume_schedule run_schedule '
-                'servers session_deadline set_limit set_node set_schedule set_will stored_payload sweep take_or_listen '
-                'tick truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker watch_node '
-                '_may_see _may_see_all'),
+                'drop_lock forget_undo identify join_group last_tick leave_ends move_in observe open_session own_id '
+                'pause_queue pause_schedule post queue_id register_worker release_all rename_queue resume_schedule '
+                'run_schedule servers session_deadline set_limit set_node set_schedule set_will stored_payload sweep '
+                'take_or_listen tick truncate_queue try_lock unbind undo_take unlock unobserve unregister_worker '
+                'watch_node _may_see _may_see_all'),
                (definer || generic,
                 'count_runs delete_status due_schedules get_status publish put put_flow_many put_many set_status '
                 'tick_ages'),
                (definer || generic || patient, 'fire_schedule'),
-               (definer || patient, 'join_group'),
                (definer || generic || by_key,
                 'ack bury cancel cancel_key close_batch create_batch delete delete_batch delete_message '
                 'delete_messages delete_strict fail finish get_claim get_step kick_task predecessors progress '
