@@ -20,6 +20,8 @@ U = TypeVar("U")
 
 MAX_TEXT = 65_536  # bytes of an error message; as in sql/2_base/bounds.sql
 _CUT = " [cut]"
+_HASTE: LiteralString = "CASE WHEN pg_catalog.set_config('lock_timeout', '100ms', true) IS NOT NULL THEN"
+_AT_LEISURE: LiteralString = "pg_catalog.set_config('lock_timeout', '0', true)"
 
 
 Rows = list[tuple[Any, ...]]
@@ -126,6 +128,8 @@ def shaped(
     """The shape of calls. For those of a put, take and ack, which are made in half the time from its `sql`."""
     called = written(function, **{name: expressions.get(name) or cast(function, name) for name in names})
     sql: LiteralString = f"SELECT {called}" if columns is None else f"SELECT {columns} FROM {called}"
+    if any(one.startswith(_HASTE) for one in expressions.values()):
+        sql = then_without_haste(sql)
     return Shape(sql, function, columns, names, expressions)
 
 
@@ -176,9 +180,18 @@ def hasty(argument: LiteralString) -> LiteralString:
     """An expression for an argument of a function, which then waits 100 ms for a lock, and raises LockNotAvailable.
 
     Arguments are evaluated before the function is called, and the setting ends with the statement's transaction. So it
-    needs no round trip, and no connection of its own.
+    needs no round trip, and no connection of its own. then_without_haste() ends it before the commit.
     """
-    return f"CASE WHEN pg_catalog.set_config('lock_timeout', '100ms', true) IS NOT NULL THEN {argument} END"
+    return f"{_HASTE} {argument} END"
+
+
+def then_without_haste(sql: LiteralString) -> LiteralString:
+    """A statement with hasty() in it, of the columns REFUSALS, whose commit waits for as long as it takes.
+
+    A commit with a notification is a wait for a lock: PostgreSQL lets one pass after another. Behind 0.1 s of others
+    it would fail, and with it all that the statement has settled. The last branch is executed last, and has no row.
+    """
+    return f"{sql} UNION ALL SELECT NULL, NULL, NULL, NULL WHERE {_AT_LEISURE} IS NULL"
 
 
 def in_haste(session: int | None) -> As:

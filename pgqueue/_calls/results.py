@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import sql
 
@@ -30,6 +30,7 @@ from .call import (
     query,
     refusals,
     settled,
+    then_without_haste,
 )
 
 ENDED = frozenset(("done", "failed", "cancelled", "unknown"))
@@ -226,7 +227,7 @@ def fail_many(failed: Sequence[Failed], *, patient: bool = True) -> Call[list[Re
         for one in sorted(failed, key=lambda one: one.id)
     ]
     token = "asked.token" if patient else hasty("asked.token")
-    return query(
+    statement: LiteralString = (
         "SELECT asked.id, s.state, s.problem, s.holder"
         " FROM pg_catalog.jsonb_to_recordset(%s::pg_catalog.jsonb) asked(id bigint, token bigint,"
         " error pg_catalog.text, keep float, delay float, counts boolean, hold_lane boolean,"
@@ -235,7 +236,10 @@ def fail_many(failed: Sequence[Failed], *, patient: bool = True) -> Call[list[Re
         " keep => pg_catalog.make_interval(secs => asked.keep), delay => pg_catalog.make_interval(secs => asked.delay),"
         " counts => asked.counts, hold_lane => asked.hold_lane, traceback => asked.traceback,"
         " began => pg_catalog.to_timestamp(asked.began), ended_as => asked.ended_as) s"
-        " WHERE s.problem IS NOT NULL",
+        " WHERE s.problem IS NOT NULL"
+    )
+    return query(
+        statement if patient else then_without_haste(statement),
         (data.encode(rows, 1 << 30),),
         refusals,
     )

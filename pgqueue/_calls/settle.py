@@ -26,6 +26,7 @@ from .call import (
     refusals,
     settled,
     shaped,
+    then_without_haste,
 )
 from .options import check, option, positive_seconds
 
@@ -120,12 +121,14 @@ def put_off_many(tasks: Sequence[tuple[int, int, float]]) -> Call[list[Refused]]
     """
     ids, tokens, delays = zip(*sorted(tasks), strict=True)
     return query(
-        "SELECT asked.id, s.state, s.problem, s.holder"
-        " FROM ROWS FROM (pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::bigint[]),"
-        " pg_catalog.unnest(%s::float[])) asked(id, token, delay),"
-        f" LATERAL pgqueue.release(id => asked.id, token => {hasty('asked.token')},"
-        " delay => pg_catalog.make_interval(secs => asked.delay), hold_lane => true, counts => false) s"
-        " WHERE s.problem IS NOT NULL",
+        then_without_haste(
+            "SELECT asked.id, s.state, s.problem, s.holder"
+            " FROM ROWS FROM (pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::bigint[]),"
+            " pg_catalog.unnest(%s::float[])) asked(id, token, delay),"
+            f" LATERAL pgqueue.release(id => asked.id, token => {hasty('asked.token')},"
+            " delay => pg_catalog.make_interval(secs => asked.delay), hold_lane => true, counts => false) s"
+            " WHERE s.problem IS NOT NULL"
+        ),
         (list(ids), list(tokens), list(delays)),
         refusals,
     )

@@ -1,19 +1,22 @@
-"""lock_timeout: a listener's is short, and a commit with a notification must not end by it, as nowait.sql says.
+"""lock_timeout: a listener's is short, a worker's too, and a commit with a notification must not end by them.
 
-PostgreSQL lets such commits pass one after another. Behind many of them a tick waits for longer than a listener waits
-for locks, and would be rolled back with all its work.
+PostgreSQL lets such commits pass one after another. Behind many of them a tick or an ack waits for longer than it may
+wait for other locks, and would be rolled back with all its work. See nowait.sql, and hasty() of _calls/call.py.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 import pytest
 from eventually import eventually
 from statements import put, rows, value
 
+from pgqueue._calls import ack, attempts, results, settle
+from pgqueue._calls.call import Call, Fence, Refused
 from pgqueue._engine.listener import LOCK_TIMEOUT
 
 Connect = Callable[..., psycopg.Connection]
@@ -108,3 +111,49 @@ def test_no_other_function_undoes_what_notify_has_set(db: psycopg.Connection) ->
     undoing = {name for name, body in bodies.items() if re.search(r"set_config\('lock_timeout', [a-z]", body)}
     undoing |= {name for name, _, config in found if any(one.startswith("lock_timeout=") for one in config or ())}
     assert undoing & (reaching | {"_do_beside"}) == ALLOWED.keys()
+
+
+# --- a worker's calls
+
+
+#: As a worker settles tasks: by ids, each with its token.
+HASTY: dict[str, Callable[[list[tuple[int, int]]], Call[list[Refused]]]] = {
+    "ack": lambda named: ack.ack_many(named, Fence(None, None), patient=False),
+    "finish": lambda named: results.finish_many(named, ["1"] * len(named), Fence(None, None), 60),
+    "release": lambda named: settle.release_many(named, Fence(None, None), patient=False),
+    "put off": lambda named: settle.put_off_many([(id, token, 60.0) for id, token in named]),
+    "fail": lambda named: results.fail_many(
+        [
+            results.Failed(
+                id=id, token=token, error="broken", keep=60.0, delay=None, hold_lane=False, report=attempts.Report()
+            )
+            for id, token in named
+        ],
+        patient=False,
+    ),
+}
+
+
+def taken(db: psycopg.Connection, n: int) -> list[tuple[int, int]]:
+    for _ in range(n):
+        put(db, "q")
+    return [(id, token) for id, token in rows(db, "SELECT id, token FROM pgqueue.take_many('{q}', %s)", n)]
+
+
+@pytest.mark.parametrize("verb", HASTY)
+def test_a_worker_waits_for_no_lock_and_commits_without_a_limit(
+    db: psycopg.Connection, connect: Connect, verb: str
+) -> None:
+    db.execute("SELECT pgqueue.open_session()")
+    named = taken(db, 2)
+    call: Call[Any] = HASTY[verb](named)
+    holder = connect(autocommit=False)
+    holder.execute("SELECT FROM pgqueue.task WHERE id = %s FOR UPDATE", [named[1][0]])
+    holder.execute("SELECT FROM pgqueue.take WHERE task_id = %s FOR UPDATE", [named[1][0]])
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        db.execute(call.sql, call.args)
+    holder.rollback()
+    with db.transaction():
+        assert call.read(rows(db, call.sql, *call.args)) == []
+        assert value(db, NOW) == "0"
+    assert rows(db, "SELECT FROM pgqueue.take") == []
