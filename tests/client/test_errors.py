@@ -249,7 +249,9 @@ def test_an_installed_server_error_is_not_an_import_error():
 
 
 def test_the_tree_in_the_docstring_has_every_public_error():
-    classes = {name for name, one in vars(errors).items() if isinstance(one, type) and one.__module__ == errors.__name__}
+    classes = {
+        name for name, one in vars(errors).items() if isinstance(one, type) and one.__module__ == errors.__name__
+    }
     public = {name for name in classes if not (getattr(errors, name).__doc__ or "").startswith("Internal")}
     assert len(public) > 40
     assert [name for name in public if not re.search(rf"\b{name}\b", errors.__doc__)] == []

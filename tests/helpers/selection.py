@@ -3,7 +3,8 @@
 A test on both shells runs once by default, on one of them; the other run is marked slow. Half of the tests run on each
 shell, so the default run knows both. The blocking shell is generated from the awaiting one, and a test compares them.
 
-A test whose file measures seconds is marked `timed`: `-m "slow and timed" --numprocesses=2` runs little beside it.
+A test that measures seconds is marked `timed` (stopwatches.py): `-m "slow and timed" --numprocesses=2` runs little
+beside it.
 
 A run on a second server need not repeat all that is slow: `--half=first` leaves out every other slow test in which the
 server could show, and `--half=second` the others.
@@ -18,8 +19,8 @@ import zlib
 from collections import defaultdict
 
 import pytest
+from stopwatches import measures_seconds
 
-STOPWATCHES = {"steady", "in_time", "soon_enough"}
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -39,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in second_shells(items, "sync" if only_pg else None):
         item.add_marker("slow")
     for item in items:
-        if isinstance(item, pytest.Function) and not STOPWATCHES.isdisjoint(vars(item.module)):
+        if measures_seconds(item):
             item.add_marker("timed")
     if only_pg:
         deselect(config, items, {item for item in items if not server_matters(item)})

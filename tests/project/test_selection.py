@@ -42,6 +42,34 @@ def test_short(): ...
 def test_longest(): ...
 """,
 }
+TIMED = """
+import pytest
+from stopwatches import names as in_time  # any function of that name
+
+LIMITS = {"soon": lambda: in_time}
+
+class Watch:
+    def over(self):
+        return in_time
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+def test_by_itself():
+    in_time
+
+@pytest.mark.parametrize("limit", LIMITS.values())
+def test_by_a_value(limit): ...
+
+def test_by_a_fixture(watch): ...
+
+@pytest.mark.usefixtures("watch")
+class TestAll:
+    def test_by_its_class(self): ...
+
+def test_without(): ...
+"""
 INI = "[pytest]\naddopts = --import-mode=importlib\nmarkers =\n    slow: a\n    timed: b\n    once: c\n"
 
 
@@ -91,3 +119,15 @@ def test_the_order_is_counted_in_the_tests_that_are_left(project: Path) -> None:
     order = chosen(project, "-m", "not slow", processes=2)
     assert len(order) == 6
     assert order[3] == "test_longest.py::test_longest"
+
+
+@pytest.mark.slow
+def test_a_test_is_timed_if_it_uses_a_stopwatch_in_any_way(project: Path) -> None:
+    (project / "test_timed.py").write_text(TIMED)
+    timed = chosen(project, "-m", "timed")
+    assert [id.partition("::")[2].partition("[")[0] for id in timed] == [
+        "test_by_itself",
+        "test_by_a_value",
+        "test_by_a_fixture",
+        "TestAll::test_by_its_class",
+    ]
