@@ -2,7 +2,8 @@
 
     python tools/constraints.py python3.11 python3.12 python3.13      installs all extras with each of them
 
-The Pythons are those of .github/workflows/ci.yml, the oldest one first.
+The Pythons are those of .github/workflows/ci.yml, the oldest one first. Take an early release of each, for example
+Debian's 3.11.2: a later one chooses packages that an earlier one does not install (soupsieve 3 needs 3.11.5).
 
 .ci/run installs with these versions, so that a run of an old commit has the same result as then. A line has a condition
 where they differ: some packages end their support of a Python earlier than this library does. After a run look at
