@@ -129,3 +129,13 @@ def test_every_check_has_its_row_whether_clients_are_there_or_not(db: psycopg.Co
     put(db, "q")
     connect().execute("SELECT pgqueue.open_session()")
     assert column(db, "SELECT name FROM pgqueue.health ORDER BY 1") == names
+
+
+def test_of_queues_that_it_may_not_see_a_role_is_told_nothing(db: psycopg.Connection, connect: Any, make: Any) -> None:
+    put(db, "open")
+    db.execute("SELECT pgqueue.set_limit('open', concurrency => 1)")
+    put(db, "open")
+    asked = "SELECT pgqueue._could_begin_now('{open}')"
+    assert value(db, asked) == 1
+    role = make("SELECT pgqueue.grant('open', %s, ARRAY ['put'])")
+    assert value(connect(options=f"-c role={role}"), asked) == 0

@@ -266,7 +266,15 @@ def test_a_monitor_can_do_nothing(db: psycopg.Connection, watcher: psycopg.Conne
         "count_version",
         "history",
         *("queue_rates", "neighbours", "search_tasks", "own_id"),
-        *("_foreign_locks", "_health_stats", "_is_attended", "_jobs_taken", "_lost_roles", "_may_see"),
+        *(
+            "_could_begin_now",
+            "_foreign_locks",
+            "_health_stats",
+            "_is_attended",
+            "_jobs_taken",
+            "_lost_roles",
+            "_may_see",
+        ),
         *("_may_see_all", "_unserved"),
     }
     stable = "SELECT bool_and(provolatile <> 'v') FROM pg_proc WHERE oid::regprocedure::text ~ %s"

@@ -22,6 +22,7 @@ INVOKER = {
     *("grant", "revoke", "grant_to", "revoke_from", "grant_monitor", "revoke_monitor", "restrict_queue"),
 }
 OF_VIEWS = {
+    "_could_begin_now",
     "_foreign_locks",
     "_health_stats",
     "_is_attended",

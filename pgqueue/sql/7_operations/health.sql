@@ -68,7 +68,8 @@ BEGIN
                        min(n.ready_since) FILTER (WHERE NOT n.paused))) AS oldest_age,
                    (array_agg(n.queue ORDER BY n.ready_since)
                     FILTER (WHERE NOT n.paused AND n.ready_since IS NOT NULL)) [1] AS oldest,
-                   sum(n.total) AS total, sum(n.ready + n.limited) AS open, min(n.created_at) AS created_at,
+                   sum(n.total) AS total, sum(n.ready) AS ready, min(n.created_at) AS created_at,
+                   array_agg(n.queue) FILTER (WHERE n.limited > 0) AS limited,
                    sum(n.buried) AS buried, string_agg(n.queue, ', ') FILTER (WHERE n.buried > 0) AS with_buried,
                    count(*) FILTER (WHERE n.paused AND n.ready > 0) AS paused,
                    string_agg(n.queue, ', ') FILTER (WHERE n.paused AND n.ready > 0) AS with_paused,
@@ -90,7 +91,8 @@ BEGIN
              UNION ALL
             SELECT 'oldest_ready', 300, 3600, q.oldest_age, 's', q.oldest FROM q
              UNION ALL
-            SELECT 'unattended', 1, NULL, CASE WHEN NOT pgqueue._is_attended() THEN q.open END, 'tasks',
+            SELECT 'unattended', 1, NULL,
+                   CASE WHEN NOT pgqueue._is_attended() THEN q.ready + pgqueue._could_begin_now(q.limited) END, 'tasks',
                    'no session is connected that could take them'
               FROM q
              UNION ALL

@@ -87,17 +87,20 @@ COMMENT ON VIEW pgqueue.workers IS
     'Every running worker, with its queues and jobs; monitors see all, other roles their own. state: missing: its '
     'connection is gone, and the grace of its session is running.';
 
--- The queues that no process serves, among those `ready`, whose tasks have been ready for long, and those `limited`, if
--- a claim could have admitted one of their tasks for as long. A worker registers and other takers do not,
--- so this function looks for signs of them: a taker that waits, a task that is taken, a take in the last minutes. Some
--- queues have no worker by intent: those of dead letters, which people look into, and those that end with their
--- session. Where no worker ever counted a run, applications use other takers, and no queue is reported.
+-- The queues that no process serves, among those `ready`, whose tasks have been ready for long, and those `limited`,
+-- if a task could have begun by its limit for as long. A worker registers and other takers do not, so this function
+-- looks for signs of them: a taker that waits, a task that is taken, a take in the last minutes. Some queues have no
+-- worker by intent: those of dead letters, which people look into, and those that end with their session. A binding by
+-- a pattern counts as one for dead letters whatever their key is: to match each key with each pattern would take
+-- minutes where thousands of queues have their own. Where no worker ever counted a run, applications use other takers,
+-- and no queue is reported. Each list is hashed: with = ANY the call would compare each queue with each name.
 CREATE OR REPLACE FUNCTION pgqueue._unserved(ready text[], limited text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    before CONSTANT jsonb := (SELECT s.calls FROM pgqueue.sample s
-                               WHERE s.sampled_at < statement_timestamp() - interval '50 s'
-                               ORDER BY s.sampled_at LIMIT 1);
+    before CONSTANT jsonb   := (SELECT s.calls FROM pgqueue.sample s
+                                 WHERE s.sampled_at < statement_timestamp() - interval '50 s'
+                                 ORDER BY s.sampled_at LIMIT 1);
+    every  CONSTANT boolean := pgqueue._may_see_all('monitor');
     found  text[];
 BEGIN
     IF ready IS NULL AND limited IS NULL OR before IS NULL
@@ -106,19 +109,22 @@ BEGIN
     END IF;
     SELECT array_agg(q.name) INTO found
       FROM pgqueue.queue q
-     WHERE q.session_id IS NULL
-       AND (q.name = ANY (ready) OR q.name = ANY (limited)
-                                AND pgqueue._admissible_since(q.id) < statement_timestamp() - interval '1 min')
+     WHERE q.name IN (SELECT unnest(ready || limited)) AND q.session_id IS NULL
+       AND (every OR q.id IN (SELECT seen.id FROM pgqueue._seen seen))
        AND NOT EXISTS (SELECT FROM pgqueue.worker w, unnest(w.queues) served(name) WHERE served.name = q.name)
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.queue_id = q.id)
        AND NOT EXISTS (SELECT FROM pgqueue.queue d WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key = q.name)
        AND NOT EXISTS (SELECT FROM pgqueue.binding b
-                         JOIN pgqueue.exchange x ON x.name = b.exchange
-                         JOIN pgqueue.queue d ON d.dead_letter = b.exchange
                         WHERE b.queue_id = q.id
-                          AND (d.dead_letter_key IS NULL            -- under the keys of their puts
-                               OR pgqueue._matches(x.type, d.dead_letter_key, b.key, b.hint, b.pattern)));
-    -- The probe for a taker that waits is the most expensive one, and the last.
+                          AND (b.exchange IN (SELECT d.dead_letter FROM pgqueue.queue d
+                                               WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key IS NULL)
+                               OR (b.exchange, b.key) IN (SELECT d.dead_letter, d.dead_letter_key FROM pgqueue.queue d
+                                                           WHERE d.dead_letter IS NOT NULL
+                                                             AND d.dead_letter_key IS NOT NULL)
+                               OR b.pattern IS NOT NULL
+                              AND b.exchange IN (SELECT d.dead_letter FROM pgqueue.queue d
+                                                  WHERE d.dead_letter IS NOT NULL)));
+    -- The probes for a taker that waits, and for a limit, are the most expensive ones, and the last.
     SELECT array_agg(o.name ORDER BY o.name) INTO found
       FROM (SELECT q.id, q.name
               FROM pgqueue.queue q,
@@ -126,6 +132,21 @@ BEGIN
                    jsonb_each(before) b
              WHERE q.id = c.queue_id AND b.key = q.id::text
                AND c.calls -> 'take' IS NOT DISTINCT FROM b.value -> 'take' OFFSET 0) o
-     WHERE NOT pgqueue._is_awaited(o.id);
+     WHERE NOT pgqueue._is_awaited(o.id)
+       AND (o.name IN (SELECT unnest(ready))
+            OR pgqueue._could_begin(o.id, statement_timestamp() - interval '1 min') > 0);
     RETURN found;
+END $$;
+
+-- How many tasks of these queues could begin now by their limits, at most a hundred of each queue. For the time in
+-- which no client is connected.
+CREATE OR REPLACE FUNCTION pgqueue._could_begin_now(limited text[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    every CONSTANT boolean := pgqueue._may_see_all('monitor');
+BEGIN
+    RETURN (SELECT coalesce(sum(pgqueue._could_begin(q.id, statement_timestamp())), 0)
+              FROM pgqueue.queue q
+             WHERE q.name IN (SELECT unnest(limited))
+               AND (every OR q.id IN (SELECT seen.id FROM pgqueue._seen seen)));
 END $$;

@@ -20,9 +20,9 @@ BEGIN
           FROM (VALUES
                ('view',
                 'count_version first_task history job_runs last_tick own_id own_session queue_rates queue_stats '
-                'run_bounds server_number why _advisory_locks _bucket _caller _check_health _foreign_locks '
-                '_health_stats _held_up _is_attended _is_awaited _is_callers _is_owner _jobs_taken _label_host '
-                '_label_pid _lost_roles _may_see _may_see_all _percentile _rate _readable _session_alive '
+                'run_bounds server_number why _advisory_locks _bucket _caller _check_health _could_begin_now '
+                '_foreign_locks _health_stats _held_up _is_attended _is_awaited _is_callers _is_owner _jobs_taken '
+                '_label_host _label_pid _lost_roles _may_see _may_see_all _percentile _rate _readable _session_alive '
                 '_session_lock _strange_objects _unserved _vacuums _waiter_lock'),
                ('client',
                 'arm arm_again await_ends clean_up close_session disarm due_schedules fire_schedule forget_undo '

@@ -7,7 +7,7 @@
 -- own_session, run_bounds, server_number, stop_hearing), or are only for the owner (grants.sql, set_quota of
 -- quotas.sql, set_server of server.sql, the changes of servers.sql). Some helpers run as the owner because a view
 -- calls them, with the rights of its reader: _may_see, _may_see_all, _foreign_locks, _is_attended, _lost_roles,
--- _health_stats.
+-- _health_stats, _unserved, _could_begin_now.
 --
 -- search_path. With a caller's path, a function or an operator that another role has planted in the schema `public`
 -- could fit a call in a function of pgqueue better than the server's own, and would run with the rights of that
@@ -105,7 +105,7 @@ BEGIN
                (definer || no_jit, 'why'),
                -- of a view, since a monitor cannot read the tables
                (definer || no_jit, '_foreign_locks'),
-               (definer, '_is_attended _lost_roles _unserved'),
+               (definer, '_could_begin_now _is_attended _lost_roles _unserved'),
                (definer || no_jit, 'history job_runs queue_rates _jobs_taken'),
                (definer || generic || by_key, '_health_stats count_version'),
                -- helpers

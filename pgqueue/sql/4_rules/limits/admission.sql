@@ -169,20 +169,19 @@ BEGIN
              ORDER BY b.due_at LIMIT 1) IS NOT NULL;
 END $$;
 
--- Since when a claim could have admitted a task that waits for a limit: for a limit by rate since its token was there,
--- else since the task was put. NULL: no task could begin, or none among the first hundred checks.
-CREATE OR REPLACE FUNCTION pgqueue._admissible_since(queue_id int) RETURNS timestamptz
+-- How many of the first hundred tasks that wait in a queue could have begun at a time by their limits, had a taker been
+-- there: none runs, so each slot is free, and only tokens count. For checks of health, where no take is.
+CREATE OR REPLACE FUNCTION pgqueue._could_begin(queue_id int, moment timestamptz) RETURNS bigint
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN least(
-        (SELECT min(f.since)
-           FROM (SELECT c.meter FROM pgqueue.meter_check c
-                  WHERE c.queue_id = _admissible_since.queue_id ORDER BY c.id LIMIT 100) m
-          CROSS JOIN LATERAL (
-                SELECT coalesce(t.ready_at, t.created_at) AS since FROM pgqueue.task t
-                 WHERE t.queue_id = _admissible_since.queue_id AND t.meter = m.meter AND t.state = 'W'
-                 ORDER BY t.priority, t.id LIMIT 1) f),
-        (SELECT b.due_at FROM pgqueue.bucket b
-          WHERE b.queue_id = _admissible_since.queue_id AND b.due_at <= statement_timestamp()
-          ORDER BY b.due_at LIMIT 1));
+    RETURN (
+        SELECT count(*)
+          FROM (SELECT w.meter, coalesce(w.ready_at, w.created_at) AS since, w.expires_at FROM pgqueue.task w
+                 WHERE w.queue_id = _could_begin.queue_id AND w.state = 'W'
+                 ORDER BY w.priority, w.id LIMIT 100) t
+          JOIN pgqueue.task_limit l ON l.id = split_part(t.meter, ':', 1)::int
+          LEFT JOIN pgqueue.bucket b ON b.queue_id = _could_begin.queue_id AND b.meter = t.meter
+         WHERE t.since <= moment AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())
+           AND (l.dropped OR l.rate IS NULL OR b.tokens IS NULL
+                OR b.filled_at + greatest(0, 1 - b.tokens) * l.period / l.rate <= moment));
 END $$;
