@@ -40,7 +40,8 @@ may raise. The tests run every example.
 """
 
 FUNCTIONS = """
-    SELECT p.oid::int, p.proname AS name, obj_description(p.oid, 'pg_proc') AS comment, coalesce(nullif(p.prosrc, ''), pg_get_function_sqlbody(p.oid)) AS body,
+    SELECT p.oid::int, p.proname AS name, obj_description(p.oid, 'pg_proc') AS comment,
+           coalesce(nullif(p.prosrc, ''), pg_get_function_sqlbody(p.oid)) AS body,
            p.proretset AS set, format_type(p.prorettype, NULL) AS result,
            coalesce(p.proargnames, '{}') AS names,
            coalesce(p.proargmodes::text[], array_fill('i'::text, ARRAY[p.pronargs])) AS modes,

@@ -114,16 +114,15 @@ BEGIN
        AND NOT EXISTS (SELECT FROM pgqueue.worker w, unnest(w.queues) served(name) WHERE served.name = q.name)
        AND NOT EXISTS (SELECT FROM pgqueue.take k WHERE k.queue_id = q.id)
        AND NOT EXISTS (SELECT FROM pgqueue.queue d WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key = q.name)
-       AND NOT EXISTS (SELECT FROM pgqueue.binding b
-                        WHERE b.queue_id = q.id
-                          AND (b.exchange IN (SELECT d.dead_letter FROM pgqueue.queue d
+       AND q.id NOT IN (SELECT b.queue_id FROM pgqueue.binding b
+                         WHERE b.exchange IN (SELECT d.dead_letter FROM pgqueue.queue d
                                                WHERE d.dead_letter IS NOT NULL AND d.dead_letter_key IS NULL)
-                               OR (b.exchange, b.key) IN (SELECT d.dead_letter, d.dead_letter_key FROM pgqueue.queue d
-                                                           WHERE d.dead_letter IS NOT NULL
-                                                             AND d.dead_letter_key IS NOT NULL)
-                               OR b.pattern IS NOT NULL
-                              AND b.exchange IN (SELECT d.dead_letter FROM pgqueue.queue d
-                                                  WHERE d.dead_letter IS NOT NULL)));
+                            OR (b.exchange, b.key) IN (SELECT d.dead_letter, d.dead_letter_key FROM pgqueue.queue d
+                                                        WHERE d.dead_letter IS NOT NULL
+                                                          AND d.dead_letter_key IS NOT NULL)
+                            OR b.pattern IS NOT NULL
+                           AND b.exchange IN (SELECT d.dead_letter FROM pgqueue.queue d
+                                               WHERE d.dead_letter IS NOT NULL));
     -- The probes for a taker that waits, and for a limit, are the most expensive ones, and the last.
     SELECT array_agg(o.name ORDER BY o.name) INTO found
       FROM (SELECT q.id, q.name
