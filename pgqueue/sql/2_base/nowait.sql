@@ -33,9 +33,9 @@ END $$;
 -- Send a notification when the transaction commits. For functions that listeners call: a commit with a notification
 -- waits for a lock, since PostgreSQL lets one such commit pass after another. A listener's lock_timeout would end this
 -- wait under load, and each tick would be rolled back with all its work. So this function sets lock_timeout to 0 for
--- the rest of the transaction. What changes lock_timeout for a part of the transaction must not undo that: neither with
--- a SET on a function that calls this one, nor with set_config. _restore_patience does not. (fire_schedule has a SET: no
--- listener calls it.)
+-- the rest of the transaction. What changes lock_timeout for a part of the transaction must not undo that: neither
+-- with a SET on a function that calls this one, nor with set_config. _restore_patience does not. (fire_schedule has a
+-- SET: no listener calls it.)
 CREATE OR REPLACE FUNCTION pgqueue._notify(channel text, payload text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
