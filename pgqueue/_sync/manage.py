@@ -165,7 +165,7 @@ class Managing:
         Raises:
             ValueError: it is not a function, or an `async` one.
             ConnectionLost: nothing was changed; call it again.
-            psycopg.errors.LockNotAvailable: an open transaction has had the queue's row for ten seconds.
+            psycopg.Error: LockNotAvailable, if an open transaction has had the queue's row for ten seconds.
             ClosedError: the client is closed.
         """
         changes.checked(callback)
